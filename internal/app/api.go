@@ -103,20 +103,7 @@ func (set *queueSet) rules(queue string) operate.RulesView {
 	if at < 0 {
 		return operate.RulesView{}
 	}
-	return Rules(*set.runners[at].settings.queue.Load())
-}
-
-// Rules are what a queue's section of the configuration says of when and whether its messages
-// are published.
-func Rules(cfg config.Queue) operate.RulesView {
-	v := operate.RulesView{Rate: cfg.Rate.Messages, Rates: cfg.Rate.ByTopic()}
-	if cfg.History.Count > 0 {
-		v.History = &operate.HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
-	}
-	if cfg.Late.After > 0 {
-		v.Late = &operate.LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
-	}
-	return v
+	return operate.ViewRules(set.runners[at].settings.queue.Load())
 }
 
 // apiClients are the SDK's clients for the API: one for each policy, each as durable as
@@ -132,17 +119,4 @@ func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, er
 	}
 	return Clients(p.Redis, queue, append(Sealing(p.Keys), delay.WithPrefix(p.Config.Prefix),
 		delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))...)
-}
-
-// Clients are the SDK's clients of a queue, one for each policy.
-func Clients(rdb redis.UniversalClient, queue string, options ...delay.Option) (map[delay.Conflict]*delay.Client, error) {
-	clients := map[delay.Conflict]*delay.Client{}
-	for _, conflict := range operate.Conflicts {
-		client, err := delay.NewClient(rdb, queue, append(slices.Clip(options), delay.WithConflict(conflict))...)
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", queue, err)
-		}
-		clients[conflict] = client
-	}
-	return clients, nil
 }

@@ -46,7 +46,7 @@ func newAgreement(t *testing.T) *agreement {
 	q := &operate.Queue{Name: "orders", Sink: cfg.Sink, Store: f.queue, Clients: clients}
 	a, err := api.New(api.Config{
 		Instance: "test", Queues: map[string]*operate.Queue{"orders": q}, Sinks: func() []api.Sink { return nil },
-		Rules: func(string) operate.RulesView { return app.Rules(cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
+		Rules: func(string) operate.RulesView { return operate.ViewRules(&cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
 		Rooms: func(string) inspect.Rooms {
 			rooms, err := q.Admin().Rooms(t.Context())
 			assert.NoError(t, err)

@@ -29,7 +29,7 @@ func (f queueFlags) changing(p *program, made inspect.Change, do func(*session, 
 func (s *session) audited(made *inspect.Change, do func() error) error {
 	err := do()
 	if made.Answer = answerOf(made.Answer, err); made.Answer != "" {
-		writeDown(s.program, s.asJSON, s.queue, made)
+		writeDown(s.program, s.asJSON, s.Store, made)
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec job.Spec, due ...due
 	defer s.close()
 	for _, d := range due {
 		if d.At != nil || d.In != nil {
-			now, err := s.queue.Clock(s.ctx)
+			now, err := s.Store.Clock(s.ctx)
 			if err != nil {
 				return s.fail("read the clock of", "", err)
 			}

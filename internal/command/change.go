@@ -130,7 +130,7 @@ func (c publishNowCommand) Run(p *program) error {
 // reschedule looks for the message and moves it.
 func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 	return f.operate(p, verb, func(s *session, m *operate.Located, made *inspect.Change) error {
-		due, ref := to.from(s.queue.Now()), delay.Ref{ID: m.Found.ID, Key: m.Found.Key}
+		due, ref := to.from(s.Store.Now()), delay.Ref{ID: m.Found.ID, Key: m.Found.Key}
 		now, err := s.Reschedule(s.ctx, ref, to.when())
 		if err != nil {
 			return s.fail(verb, ref.ID, err)
@@ -141,7 +141,7 @@ func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 		} else {
 			m.Found.DueAt, m.State = due, inspect.StateScheduled
 		}
-		return s.changed(verb, m, now, made, fmt.Sprintf("rescheduled %s: due %s%s", ref.ID, formatTime(m.Found.DueAt), relative(m.Found.DueAt, s.queue.Now())))
+		return s.changed(verb, m, now, made, fmt.Sprintf("rescheduled %s: due %s%s", ref.ID, formatTime(m.Found.DueAt), relative(m.Found.DueAt, s.Store.Now())))
 	})
 }
 

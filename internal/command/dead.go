@@ -56,7 +56,7 @@ func (c deadListCommand) Run(p *program) error {
 			letter.Attempt, oneLine(letter), formatTime(letter.DueAt), len(letter.Body), strings.Join(letter.Tags(), " "))
 		return failed == nil
 	})
-	err = list.end(errors.Join(err, failed), "no dead letters in queue %s", s.name)
+	err = list.end(errors.Join(err, failed), "no dead letters in queue %s", s.Name)
 	switch {
 	case err != nil:
 		return s.fail("list dead letters of", "", err)
@@ -67,7 +67,7 @@ func (c deadListCommand) Run(p *program) error {
 }
 
 func (c deadListCommand) view(s *session, letter *message.DeadLetter) operate.Message {
-	view := letterJSON(s.name, letter, string(delay.Dead))
+	view := letterJSON(s.Name, letter, string(delay.Dead))
 	if c.Body {
 		view = s.withBody(view, &letter.Message)
 	}
@@ -96,7 +96,7 @@ func oneLine(letter *message.DeadLetter) string {
 
 // deadLetters walks over all dead letters. A queue that nobody has used has none.
 func (s *session) deadLetters(yield func(*message.DeadLetter) bool) error {
-	err := inspect.NewAdmin(s.queue).DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
+	err := s.Admin().DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
 		s.answered()
 		return yield(&letter)
 	})

@@ -64,7 +64,7 @@ func (c deadRedriveCommand) Run(p *program) error {
 	defer s.close()
 	return c.apply(s, id, deadVerb{
 		name: "redrive", past: "redrove", state: string(delay.Scheduled), dueNow: true,
-		do: func(members []string) ([]store.Code, error) { return inspect.NewAdmin(s.queue).Redrive(s.ctx, members) },
+		do: func(members []string) ([]store.Code, error) { return s.Admin().Redrive(s.ctx, members) },
 	})
 }
 
@@ -99,14 +99,14 @@ func (c deadPurgeCommand) Run(p *program) error {
 	defer s.close()
 	if c.Bulk.All && !c.Yes {
 		s.silent.Stop()
-		if err := confirm(p, fmt.Sprintf("Delete all dead letters of queue %s for good?", s.name)); err != nil {
+		if err := confirm(p, fmt.Sprintf("Delete all dead letters of queue %s for good?", s.Name)); err != nil {
 			return err
 		}
 		s.answered()
 	}
 	return c.apply(s, id, deadVerb{
 		name: "purge", past: "purged", state: statePurged,
-		do: func(members []string) ([]store.Code, error) { return inspect.NewAdmin(s.queue).Purge(s.ctx, members) },
+		do: func(members []string) ([]store.Code, error) { return s.Admin().Purge(s.ctx, members) },
 	})
 }
 
@@ -195,10 +195,10 @@ func (f deadFlags) applyOne(s *session, id string, verb deadVerb, made *inspect.
 // applyAll applies the verb to the letters that were dead when it began: a message that
 // dies again must not keep it going for ever.
 func (s *session) applyAll(verb deadVerb, made *inspect.Change) error {
-	if _, err := s.queue.AwaitLayout(s.ctx); err != nil && !errors.Is(err, delay.ErrNoLayout) {
+	if _, err := s.Store.AwaitLayout(s.ctx); err != nil && !errors.Is(err, delay.ErrNoLayout) {
 		return s.fail(verb.name+" dead letters of", "", err) // It sets the clock, too.
 	}
-	until := s.queue.Now()
+	until := s.Store.Now()
 	total := 0
 	for {
 		letters, err := s.collect(until)
@@ -220,7 +220,7 @@ func (s *session) applyAll(verb deadVerb, made *inspect.Change) error {
 
 func (s *session) reportAll(verb deadVerb, total, stuck int) error {
 	if !s.asJSON {
-		if _, err := fmt.Fprintf(s.program.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.name); err != nil {
+		if _, err := fmt.Fprintf(s.program.stdout, "%s %s of queue %s\n", verb.past, count(total, "dead letter"), s.Name); err != nil {
 			return err
 		}
 	}
@@ -268,9 +268,9 @@ func (s *session) applySome(verb deadVerb, letters []message.DeadLetter) (done, 
 		}
 		letter := &letters[i]
 		if verb.dueNow {
-			letter.DueAt = s.queue.Now()
+			letter.DueAt = s.Store.Now()
 		}
-		if errWrite := writeJSON(s.program.stdout, letterJSON(s.name, letter, verb.state)); errWrite != nil {
+		if errWrite := writeJSON(s.program.stdout, letterJSON(s.Name, letter, verb.state)); errWrite != nil {
 			return done, stuck, errors.Join(err, errWrite)
 		}
 	}

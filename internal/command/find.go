@@ -46,7 +46,7 @@ func (s *session) locate(id string, key *string) (operate.Located, error) {
 func (s *session) findAnywhere(id string) (found operate.Located, err error) {
 	var members []string
 	err = s.walk(func() (err error) {
-		members, err = inspect.Find(s.ctx, s.queue, id, candidatesShown)
+		members, err = inspect.Find(s.ctx, s.Store, id, candidatesShown)
 		return err
 	})
 	switch {

@@ -50,7 +50,7 @@ func (s *session) show(m *operate.Located, withBody bool) (err error) {
 		}
 		err = writeJSON(s.program.stdout, view)
 	} else {
-		err = describe(s.program.stdout, m, &view, s.queue.Now(), withBody)
+		err = describe(s.program.stdout, m, &view, s.Store.Now(), withBody)
 	}
 	if err == nil && found.Err != nil {
 		err = &failure{code: "failed", exit: exitFailed, id: found.ID, text: fmt.Sprintf("%q cannot be read: %v", found.ID, found.Err)}

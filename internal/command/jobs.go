@@ -39,13 +39,13 @@ func (c jobsListCommand) Run(p *program) error {
 		s.answered()
 		for i := range jobs {
 			found := &jobs[i]
-			if err := list.row(func() any { return operate.ViewJob(s.name, found) }, found.ID, found.Spec.Verb, found.State, formatTime(found.StartedAt),
+			if err := list.row(func() any { return operate.ViewJob(s.Name, found) }, found.ID, found.Spec.Verb, found.State, formatTime(found.StartedAt),
 				tallyOf(found), dash(found.EndedAt), message.InstanceName(found.Instance), found.Err); err != nil {
 				return err
 			}
 		}
 		if cursor = next; next == "" {
-			return list.end(nil, "no jobs in queue %s", s.name)
+			return list.end(nil, "no jobs in queue %s", s.Name)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (c jobsStopCommand) Run(p *program) error {
 			return err
 		}
 		if s.asJSON {
-			return writeJSON(p.stdout, operate.ViewJob(s.name, found))
+			return writeJSON(p.stdout, operate.ViewJob(s.Name, found))
 		}
 		_, err = fmt.Fprintf(p.stdout, "asked job %s to stop\n", found.ID)
 		return err
@@ -90,7 +90,7 @@ func (f jobFlags) look(p *program, do func(*session, *job.Job) error) error {
 	found, err := s.Jobs().Get(s.ctx, f.Job)
 	switch {
 	case errors.Is(err, job.ErrNone):
-		return &failure{code: "not_found", exit: exitRefused, id: f.Job, text: fmt.Sprintf("there is no job %q in queue %s: jobs are kept for seven days", f.Job, s.name)}
+		return &failure{code: "not_found", exit: exitRefused, id: f.Job, text: fmt.Sprintf("there is no job %q in queue %s: jobs are kept for seven days", f.Job, s.Name)}
 	case err != nil:
 		return s.fail("look for a job of", "", err)
 	}
@@ -100,7 +100,7 @@ func (f jobFlags) look(p *program, do func(*session, *job.Job) error) error {
 // showJob prints a job, and fails with it.
 func (s *session) showJob(found *job.Job) (err error) {
 	if s.asJSON {
-		err = writeJSON(s.program.stdout, operate.ViewJob(s.name, found))
+		err = writeJSON(s.program.stdout, operate.ViewJob(s.Name, found))
 	} else {
 		_, err = fmt.Fprintf(s.program.stdout, "%s %s, %s\n", found.Spec.Verb, found.State, progressOf(found))
 	}

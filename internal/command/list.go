@@ -68,7 +68,7 @@ func (c listCommand) Run(p *program) error {
 	defer s.close()
 	list := c.listing(p.stdout, "ID", "KEY", "TOPIC", "STATE", "DUE", "ATTEMPT", "+SCHEDULED", "+BYTES", "+TAGS")
 	next, err := c.list(s, list)
-	err = list.end(err, "no such messages in queue %s", s.name)
+	err = list.end(err, "no such messages in queue %s", s.Name)
 	switch {
 	case err != nil:
 		return s.fail("list messages of", "", err)
@@ -108,6 +108,6 @@ func (c listCommand) row(s *session, list *listing, m *inspect.Listed) error {
 			view = s.withBody(view, &found.Message)
 		}
 		return view
-	}, found.ID, found.Key, found.Topic, m.State, formatTime(found.DueAt)+relative(found.DueAt, s.queue.Now()), found.Attempt,
+	}, found.ID, found.Key, found.Topic, m.State, formatTime(found.DueAt)+relative(found.DueAt, s.Store.Now()), found.Attempt,
 		formatTime(found.ScheduledAt), len(found.Body), strings.Join(found.Tags(), " "))
 }

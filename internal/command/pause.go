@@ -107,7 +107,7 @@ func by() string {
 // describePaused writes a line for each pause of the queue.
 func (s *session) describePaused(paused map[string]pause.Pause) error {
 	for _, topic := range slices.Sorted(maps.Keys(paused)) {
-		what := pauseFlags{queueFlags{Queue: s.name}, topic}.what()
+		what := pauseFlags{queueFlags{Queue: s.Name}, topic}.what()
 		if _, err := fmt.Fprintf(s.program.stdout, "\n%s is paused since %s by %s\n", what, formatTime(paused[topic].Since), cmp.Or(paused[topic].By, "unknown")); err != nil {
 			return err
 		}

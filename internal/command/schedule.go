@@ -129,7 +129,7 @@ func (s *session) schedule(client *delay.Client, m delay.Message, when delay.Whe
 }
 
 func (s *session) ensureLayout() error {
-	_, err := s.queue.Layouts().Ensure(s.ctx, app.Layout(s.config, s.beside.sink))
+	_, err := s.Store.Layouts().Ensure(s.ctx, app.Layout(s.config, s.beside.sink))
 	return err
 }
 
@@ -157,7 +157,7 @@ func (c scheduleCommand) body(s *session) ([]byte, error) {
 		if len(in.bytes) > limit {
 			return nil, &failure{
 				code: "invalid", exit: exitUsage, id: c.ID,
-				text: fmt.Sprintf("standard input has more than %d bytes, the limit of queue %s", limit, s.name),
+				text: fmt.Sprintf("standard input has more than %d bytes, the limit of queue %s", limit, s.Name),
 			}
 		}
 		return in.bytes, nil
@@ -179,7 +179,7 @@ type scheduledJSON struct {
 // print tells what was scheduled, or kept: as it is now or, where it has ended meanwhile, as the
 // answer said.
 func (c scheduleCommand) print(s *session, result delay.Result) error {
-	now := scheduledJSON{operate.ViewScheduled(result), s.name, c.Topic, string(inspect.StateScheduled), 1}
+	now := scheduledJSON{operate.ViewScheduled(result), s.Name, c.Topic, string(inspect.StateScheduled), 1}
 	if result.Status == delay.Existing {
 		found, err := s.Get(s.ctx, result.Ref)
 		if err != nil && !errors.Is(err, delay.ErrNotFound) {

@@ -74,7 +74,7 @@ func (c scheduleCommand) runBatch(p *program) error {
 	b := &batch{session: s, conflict: c.Conflict, tally: operate.Tally{}}
 	err = b.run(input)
 	if len(b.tally) > 0 {
-		writeDown(p, s.asJSON, s.queue, &inspect.Change{Action: "schedule", Answer: b.tally.String()})
+		writeDown(p, s.asJSON, s.Store, &inspect.Change{Action: "schedule", Answer: b.tally.String()})
 	}
 	return err
 }

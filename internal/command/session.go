@@ -38,11 +38,9 @@ type session struct {
 	cancel context.CancelFunc
 
 	*operate.Queue
-	name   string
 	config config.Queue
 	beside beside
 	server string
-	queue  *store.Queue
 	rdb    redis.UniversalClient
 }
 
@@ -119,13 +117,14 @@ func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
 
 // choose makes it a session of that queue.
 func (s *session) choose(cfg *config.Config, name string) (err error) {
-	s.name, s.config = name, cfg.Queues[name]
+	s.config = cfg.Queues[name]
 	s.beside.sink = cfg.Sinks[s.config.Sink].Type
-	s.queue = store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config))
 	if s.beside.keys, err = app.Keys(cfg, nil); err != nil {
 		return err
 	}
-	s.Queue = &operate.Queue{Name: name, Sink: s.config.Sink, Store: s.queue}
+	s.Queue = &operate.Queue{
+		Name: name, Sink: s.config.Sink, Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(app.Durability(s.config)),
+	}
 	s.Clients, err = app.Clients(s.rdb, name, append(app.Sealing(s.beside.keys), delay.WithPrefix(cfg.Prefix), delay.WithTimeout(answerPatience))...)
 	return err
 }
@@ -213,7 +212,7 @@ func (s *session) fail(verb, id string, err error) error {
 	case errors.Is(err, delay.ErrUnavailable):
 		err = fmt.Errorf("redis at %s: %w", s.server, err)
 	}
-	return of(verb, s.name, id, err)
+	return of(verb, s.Name, id, err)
 }
 
 // serverName is where Redis is, without a login.

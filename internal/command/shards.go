@@ -39,7 +39,7 @@ func (c shardsListCommand) Run(p *program) error {
 	if err != nil {
 		return s.fail("list shards of", "", err)
 	}
-	unconfirmed, err := s.queue.Unconfirmed(s.ctx)
+	unconfirmed, err := s.Store.Unconfirmed(s.ctx)
 	if err != nil {
 		return s.fail("list shards of", "", err)
 	}
@@ -62,7 +62,7 @@ func (s *session) stats() (stats inspect.QueueStats, err error) {
 func (s *session) listShards(output outputFlag, stats *inspect.QueueStats, unconfirmed []error) error {
 	list := output.listing(s.program.stdout,
 		"SHARD", "HOLDER", "WAITING", "PARKED", "DUE", "IN FLIGHT", "DEAD", "OLDEST DUE", "+NEXT DUE", "+CLAIMS", "+EPOCH", "+DRAINED")
-	views := operate.ViewShards(s.name, stats, unconfirmed)
+	views := operate.ViewShards(s.Name, stats, unconfirmed)
 	for i := range views {
 		view, shard := &views[i], &stats.Shards[i]
 		if err := list.row(func() any { return view }, i, cmp.Or(view.Holder, "nobody"), shard.Waiting, shard.Parked, shard.Due, shard.InFlight, shard.Dead,
@@ -90,7 +90,7 @@ func (s *session) describeQueue(stats *inspect.QueueStats, unconfirmed error) er
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(s.program.stdout, "\nqueue %s has %s in layout %s\n%s", s.name, count(stats.Layout.Shards, "shard"), stats.Layout.Epoch,
+	_, err := fmt.Fprintf(s.program.stdout, "\nqueue %s has %s in layout %s\n%s", s.Name, count(stats.Layout.Shards, "shard"), stats.Layout.Epoch,
 		progress(stats.Layout, stats.Shards))
 	return err
 }

@@ -39,7 +39,7 @@ func (c shardsSetCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
-	before, err := s.queue.AwaitLayout(s.ctx)
+	before, err := s.Store.AwaitLayout(s.ctx)
 	if err != nil {
 		return s.fail("change the shards of", "", err)
 	}
@@ -52,11 +52,11 @@ func (c shardsSetCommand) Run(p *program) error {
 	case err != nil:
 		return err
 	case c.json():
-		return writeJSON(s.program.stdout, layoutJSON{Queue: s.name, Shards: now.Shards, Epoch: now.Epoch, Earlier: append([]int{}, now.Earlier...)})
+		return writeJSON(s.program.stdout, layoutJSON{Queue: s.Name, Shards: now.Shards, Epoch: now.Epoch, Earlier: append([]int{}, now.Earlier...)})
 	case before.Epoch == now.Epoch:
-		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s already\n", s.name, count(now.Shards, "shard"))
+		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s already\n", s.Name, count(now.Shards, "shard"))
 	default:
-		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s now, %d before\n", s.name, count(now.Shards, "shard"), before.Shards)
+		_, err = fmt.Fprintf(s.program.stdout, "queue %s has %s now, %d before\n", s.Name, count(now.Shards, "shard"), before.Shards)
 	}
 	return err
 }
@@ -65,11 +65,11 @@ func (c shardsSetCommand) set(s *session) (now *store.Layout, err error) {
 	err = s.walk(func() (err error) {
 		ctx, cancel := context.WithTimeout(s.ctx, setPatience)
 		defer cancel()
-		now, err = s.queue.Layouts().SetShards(ctx, c.Shards)
+		now, err = s.Store.Layouts().SetShards(ctx, c.Shards)
 		return err
 	})
 	if errors.Is(err, layout.ErrEarlierLayouts) {
-		text := fmt.Sprintf("queue %s: %v; wait until they have drained, see `bridge shards list`", s.name, err)
+		text := fmt.Sprintf("queue %s: %v; wait until they have drained, see `bridge shards list`", s.Name, err)
 		return nil, &failure{code: "draining", exit: exitRefused, text: text, cause: err}
 	}
 	return now, s.fail("change the shards of", "", err)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/app"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/operate"
@@ -132,7 +131,7 @@ func lookAt(ctx context.Context, all []*session, before []look) []look {
 	}
 	looks := make([]look, len(all))
 	for i, l := range operate.LookAt(ctx, queues, earlier, lookTimeout) {
-		looks[i] = look{Look: l, rules: app.Rules(all[i].config)}
+		looks[i] = look{Look: l, rules: operate.ViewRules(&all[i].config)}
 		if before != nil {
 			looks[i].rates = l.RatesSince(before[i].Look)
 		}

@@ -54,7 +54,7 @@ func (c verifyCommand) Run(p *program) error {
 		if err != nil {
 			return list.end(s.fail("verify", "", err), "")
 		}
-		if _, err := fmt.Fprintln(p.stderr, "bridge: "+sums.text(s.name)); err != nil {
+		if _, err := fmt.Fprintln(p.stderr, "bridge: "+sums.text(s.Name)); err != nil {
 			return err
 		}
 	}
@@ -110,7 +110,7 @@ func (c verifyCommand) audited(s *session, list *listing) (sums verified, err er
 }
 
 func (c verifyCommand) verify(s *session, list *listing) (sums verified, err error) {
-	progress := newProgressBar(s.program.stderr, s.name, "entry")
+	progress := newProgressBar(s.program.stderr, s.Name, "entry")
 	defer progress.end()
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -124,12 +124,12 @@ func (c verifyCommand) verify(s *session, list *listing) (sums verified, err err
 			progress.show(looked, total, fmt.Sprintf("%d not whole", sums.found))
 		},
 	}
-	err = verify.Run(ctx, s.queue, options, func(b verify.Breach) error {
+	err = verify.Run(ctx, s.Store, options, func(b verify.Breach) error {
 		if sums.found++; b.Mended {
 			sums.mended++
 		}
 		progress.end()
-		return list.row(func() any { return breachView(s.name, &b) }, breachCells(s.name, &b)...)
+		return list.row(func() any { return breachView(s.Name, &b) }, breachCells(s.Name, &b)...)
 	})
 	switch {
 	case errors.Is(err, delay.ErrNoLayout):

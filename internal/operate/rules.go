@@ -1,5 +1,7 @@
 package operate
 
+import "github.com/delaybridge/delaybridge/internal/config"
+
 // RulesView is what the configuration of the queue says of when and whether its messages are
 // published: whoever asks why one has not arrived needs it.
 type RulesView struct {
@@ -19,4 +21,16 @@ type HistoryRule struct {
 type LateRule struct {
 	After float64 `json:"after_s" doc:"How many seconds after its due time."`
 	Then  string  `json:"then" enum:"dead,drop,publish"`
+}
+
+// ViewRules are what a queue's section of the configuration says.
+func ViewRules(cfg *config.Queue) RulesView {
+	v := RulesView{Rate: cfg.Rate.Messages, Rates: cfg.Rate.ByTopic()}
+	if cfg.History.Count > 0 {
+		v.History = &HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
+	}
+	if cfg.Late.After > 0 {
+		v.Late = &LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
+	}
+	return v
 }
