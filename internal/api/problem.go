@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -56,7 +57,7 @@ func forbidden(detail string) *Problem { return newProblem(http.StatusForbidden,
 
 func notFound(detail string) *Problem { return newProblem(http.StatusNotFound, "not_found", detail) }
 
-// statuses are those of the codes of [operate.Classify].
+// statuses are those of the codes of [operate.Classify]; of others it is 500.
 var statuses = map[string]int{
 	operate.CodeInvalid: http.StatusBadRequest,
 	"forbidden":         http.StatusForbidden,
@@ -70,7 +71,6 @@ var statuses = map[string]int{
 	"full":              http.StatusInsufficientStorage,
 	"no_layout":         http.StatusServiceUnavailable,
 	"unavailable":       http.StatusServiceUnavailable,
-	"failed":            http.StatusInternalServerError,
 }
 
 // problem is what the API says of an error of ours, of the SDK or of the store.
@@ -82,7 +82,7 @@ func problem(err error) *Problem {
 		return newProblem(refusal.Status, refusal.Code, refusal.Detail)
 	}
 	known := operate.Classify(err)
-	p := newProblem(statuses[known.Code], known.Code, known.Detail)
+	p := newProblem(cmp.Or(statuses[known.Code], http.StatusInternalServerError), known.Code, known.Detail)
 	p.Field = known.Field
 	return p
 }
