@@ -1,12 +1,12 @@
 // Package api is the HTTP API under /api/v1: what the SDK and the commands can do, for
 // programs in other languages, for people, and for the console.
 //
-// Producers' calls go through [delay.Client], so that the API answers what the SDK
-// answers; operators' calls go through [inspect.Admin]. There is one file a resource,
-// and in each the operations with their types, from which huma reads requests and makes
-// the OpenAPI document. router.go is what every call passes: who calls ([access]), how
-// long and how many at once. problem.go is the one mapping of errors. schema.go adds to the
-// document what huma does not know: the limits that the SDK checks, and the problems of each call.
+// What is asked and done, and how that is told in JSON, is package operate's, which the
+// commands use, too. Here is what HTTP adds. There is one file a resource, with the calls, from
+// which huma reads requests and makes the OpenAPI document. router.go is what every call
+// passes: who calls ([access]), how long and how many at once. problem.go gives errors their
+// status. schema.go adds to the document what huma does not know: the limits that the SDK
+// checks, and the problems of each call.
 //
 // A body is counted while it is read, and its call takes a place when all of it is there
 // (body.go). What is limited is limited for each caller, too, and a part of it is kept for
@@ -25,20 +25,11 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
-
-// Queue is what the API needs of a queue.
-type Queue struct {
-	Sink  string
-	Store *store.Queue
-	// Clients are the SDK's clients of the queue, one for each policy.
-	Clients map[delay.Conflict]*delay.Client
-}
 
 // Sink is how a sink is.
 type Sink struct {
@@ -55,15 +46,15 @@ type Sink struct {
 type Config struct {
 	// Version and Instance are the process' own.
 	Version, Instance string
-	Queues            map[string]*Queue
+	Queues            map[string]*operate.Queue
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
 	// Rules are what the configuration in force says of a queue.
-	Rules func(queue string) RulesView
+	Rules func(queue string) operate.RulesView
 	// Rooms must not wait for anything.
 	Rooms func(queue string) inspect.Rooms
 	// Lateness is that of the messages of a queue that this process has published.
-	Lateness func(queue string) Histogram
+	Lateness func(queue string) operate.Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
 	Open func(m *message.Message) error
 	// Timed serves a call and notes how long that took; nil: nobody asks.

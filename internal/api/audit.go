@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,51 +13,47 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// auditTimeout bounds the writing down of a change.
-const auditTimeout = time.Second
-
-// change is what a caller has changed, or tried to.
-type change struct {
-	action, id, key, topic string
-	// filter says which messages were meant, where it was not one.
-	filter string
-	// answer is a status, an error's code, or a tally.
-	answer string
-}
-
-// audited writes a change down: in the log, and in the queue's list of changes. What was
-// refused as invalid was none; what was forbidden is told by refused.
-func (c *core) audited(ctx context.Context, queue string, made change) {
-	if made.answer == "invalid" || made.answer == "forbidden" {
-		return
-	}
+// audited writes a change down: in the log, and in the queue's list of changes. Its answer is
+// the error's code where there is one. What was refused as invalid was none; what was
+// forbidden is told by refused.
+func (c *core) audited(ctx context.Context, queue string, made inspect.Change, err error) {
 	caller := callOf(ctx)
-	c.write(ctx, queue, caller.Name, caller.request, made, (*inspect.Admin).Audit)
+	if isChange(&made, err) {
+		c.write(ctx, queue, caller.Name, caller.request, made, (*inspect.Admin).Audit)
+	}
 }
 
 // auditedCall is audited for a single message, by somebody who is no producer: producers'
 // calls are the traffic. Without tokens, who schedules is taken for one.
-func (c *core) auditedCall(ctx context.Context, queue string, made change) {
+func (c *core) auditedCall(ctx context.Context, queue string, made inspect.Change, err error) {
 	caller := callOf(ctx)
-	isTraffic := caller.Role == access.Producer || caller.IsAnyone() && made.action == "schedule"
-	if isTraffic || made.answer == "invalid" || made.answer == "forbidden" {
-		return
+	isTraffic := caller.Role == access.Producer || caller.IsAnyone() && made.Action == "schedule"
+	if !isTraffic && isChange(&made, err) {
+		c.write(ctx, queue, caller.Name, caller.request, made, (*inspect.Admin).AuditCall)
 	}
-	c.write(ctx, queue, caller.Name, caller.request, made, (*inspect.Admin).AuditCall)
+}
+
+// isChange completes the answer, and reports whether the call was one that the audit keeps.
+func isChange(made *inspect.Change, err error) bool {
+	if made.Answer = cmp.Or(made.Answer, "done"); err != nil {
+		made.Answer = problem(err).Code
+	}
+	return made.Answer != operate.CodeInvalid && made.Answer != "forbidden"
 }
 
 // auditedRead writes down that a payload was shown: each of the first of a caller, and then
 // how many they are.
-func (c *core) auditedRead(ctx context.Context, queue string, made change) {
+func (c *core) auditedRead(ctx context.Context, queue string, made inspect.Change) {
 	caller := callOf(ctx)
-	n, isTold := c.told.note(told{caller.Name, addressOf(caller.request), made.action}, readsTold)
-	if made.answer = "shown"; n > readsTold {
-		made.answer += fmt.Sprintf(", %d within the hour", n)
+	n, isTold := c.told.note(told{caller.Name, addressOf(caller.request), made.Action}, readsTold)
+	if made.Answer = "shown"; n > readsTold {
+		made.Answer += fmt.Sprintf(", %d within the hour", n)
 	}
 	if isTold {
-		c.auditedCall(ctx, queue, made)
+		c.auditedCall(ctx, queue, made, nil)
 	}
 }
 
@@ -76,9 +73,9 @@ func (c *core) refused(ctx context.Context, r *http.Request, who, action string,
 	if !isTold {
 		return
 	}
-	made := change{action: action, answer: p.Code}
+	made := inspect.Change{Action: action, Answer: p.Code}
 	if n > 1 {
-		made.answer += fmt.Sprintf(", %d within the hour", n)
+		made.Answer += fmt.Sprintf(", %d within the hour", n)
 	}
 	queues := []string{r.PathValue("queue")}
 	if c.config.Queues[queues[0]] == nil { // It is about none of them, or about all.
@@ -91,20 +88,14 @@ func (c *core) refused(ctx context.Context, r *http.Request, who, action string,
 	writing.Wait()
 }
 
-func (c *core) write(ctx context.Context, queue, who string, r *http.Request, made change, write func(*inspect.Admin, context.Context, *inspect.Change) error) {
-	what, from := made.id, addressOf(r)
-	if made.filter != "" {
-		what = made.filter
-	}
-	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", who, "from", from,
-		"request", r.Header.Get(requestID), "action", made.action)
-	logger.InfoContext(ctx, "called", "what", what, "key", made.key, "topic", made.topic, "answer", made.answer)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout) // The change is made, whoever has gone.
+func (c *core) write(ctx context.Context, queue, who string, r *http.Request, made inspect.Change, write func(*inspect.Admin, context.Context, *inspect.Change) error) {
+	made.Who, made.From, made.Via, made.Instance = who, addressOf(r), inspect.ViaAPI, c.config.Instance
+	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", who, "from", made.From,
+		"request", r.Header.Get(requestID), "action", made.Action)
+	logger.InfoContext(ctx, "called", "what", made.What, "key", made.Key, "topic", made.Topic, "answer", made.Answer)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operate.AuditTimeout) // The change is made, whoever has gone.
 	defer cancel()
-	if err := write(inspect.NewAdmin(c.config.Queues[queue].Store), ctx, &inspect.Change{
-		Who: who, From: from, Via: inspect.ViaAPI, Instance: c.config.Instance, Action: made.action,
-		What: what, Key: made.key, Topic: made.topic, Answer: made.answer,
-	}); err != nil {
+	if err := write(c.config.Queues[queue].Admin(), ctx, &made); err != nil {
 		logger.WarnContext(ctx, "change is in this log only", "err", err)
 	}
 }
@@ -163,21 +154,6 @@ func (t *tellings) note(what told, first int) (n int, isTold bool) {
 	return count.n, count.n <= first
 }
 
-// FilterText is a filter as the audit has it.
-func FilterText(f *inspect.Filter) string { return text(viewFilter(f)) }
-
-// tally counts answers.
-type tally map[string]int
-
-// String is the tally in the order of the names: "created 3, duplicate 1".
-func (t tally) String() string {
-	parts := make([]string, 0, len(t))
-	for _, answer := range slices.Sorted(maps.Keys(t)) {
-		parts = append(parts, fmt.Sprintf("%s %d", answer, t[answer]))
-	}
-	return strings.Join(parts, ", ")
-}
-
 // audits has the call that lists the changes.
 type audits struct{ *core }
 
@@ -194,24 +170,10 @@ type auditInput struct {
 	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-// Change is one change that somebody has made, or one call that was refused.
-type Change struct {
-	At       string `json:"at" format:"date-time"`
-	Who      string `json:"who" doc:"The name of the token, local or remote without tokens, empty where nobody knows; of a command, the user that ran it."`
-	From     string `json:"from" doc:"The caller's address; of a command, the host."`
-	Via      string `json:"via" enum:"api,command" doc:"How it came."`
-	Instance string `json:"instance" doc:"The bridge that was called; empty for a command."`
-	Action   string `json:"action"`
-	What     string `json:"what" doc:"The message's id, or a filter."`
-	Key      string `json:"key"`
-	Topic    string `json:"topic"`
-	Answer   string `json:"answer" doc:"A status, an error's code, or a tally."`
-}
-
 type auditOutput struct {
 	Body struct {
-		Changes []Change `json:"changes" nullable:"false"`
-		Next    string   `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
+		Changes []operate.Change `json:"changes" nullable:"false"`
+		Next    string           `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
 	}
 }
 
@@ -230,17 +192,14 @@ func (a *audits) listAudit(ctx context.Context, in *auditInput) (*auditOutput, e
 	if !caller.SeesAllTopics() {
 		return nil, forbidden(caller.Name + " may see certain topics only, and the audit has all")
 	}
-	changes, err := inspect.NewAdmin(a.config.Queues[in.Queue].Store).AuditLog(ctx, in.Cursor, in.Limit)
+	changes, err := a.config.Queues[in.Queue].Admin().AuditLog(ctx, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}
 	out := &auditOutput{}
-	out.Body.Changes = make([]Change, len(changes))
-	for i, c := range changes {
-		out.Body.Changes[i] = Change{
-			At: stamp(c.At), Who: c.Who, From: c.From, Via: c.Via, Instance: c.Instance,
-			Action: c.Action, What: c.What, Key: c.Key, Topic: c.Topic, Answer: c.Answer,
-		}
+	out.Body.Changes = make([]operate.Change, len(changes))
+	for i := range changes {
+		out.Body.Changes[i] = operate.ViewChange(&changes[i])
 	}
 	if len(changes) == in.Limit {
 		out.Body.Next = changes[len(changes)-1].Cursor

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // cancelAllTime is how long one call cancels what a filter means.
@@ -41,7 +43,7 @@ type cancelAllOutput struct{ Body CancelledAll }
 func (m *messages) cancelAll(ctx context.Context, in *cancelAllInput) (*cancelAllOutput, error) {
 	limited, cancel := context.WithTimeout(ctx, cancelAllTime)
 	defer cancel()
-	n, err := m.config.Queues[in.Queue].Clients[delay.Reject].CancelAll(limited, delay.Filter{Tag: in.Tag, Key: in.Key})
+	n, err := m.config.Queues[in.Queue].Client().CancelAll(limited, delay.Filter{Tag: in.Tag, Key: in.Key})
 	out := &cancelAllOutput{CancelledAll{
 		Done: n.Done, MaybePublished: n.MaybePublished, TooLate: n.TooLate, NotDurable: errors.Is(err, delay.ErrNotDurable),
 		More: err != nil && n != (delay.CancelCount{}) && limited.Err() != nil && ctx.Err() == nil,
@@ -49,11 +51,7 @@ func (m *messages) cancelAll(ctx context.Context, in *cancelAllInput) (*cancelAl
 	if out.Body.More || out.Body.NotDurable {
 		err = nil
 	}
-	made := change{action: "cancel all", filter: text(Filter{Tag: in.Tag, Key: in.Key}), answer: "done"}
-	if err != nil {
-		made.answer = problem(err).Code
-	}
-	m.auditedCall(ctx, in.Queue, made)
+	m.auditedCall(ctx, in.Queue, inspect.Change{Action: "cancel all", What: operate.FilterText(&inspect.Filter{Tag: in.Tag, Key: in.Key})}, err)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func TestStoryAfterItsEnd(t *testing.T) {
 	end := got["end"].(map[string]any)
 	assert.NotEmpty(t, end["at"])
 	assert.Equal(t, map[string]any{
-		"id": "a", "key": "", "topic": "order.timeout", "state": "cancelled", "due_at": got["due_at"], "attempt": 1.0,
+		"id": "a", "key": "", "queue": s.queue.Name(), "topic": "order.timeout", "state": "cancelled", "due_at": got["due_at"], "attempt": 1.0,
 		"maybe_published": false, "tags": []any{}, "headers": map[string]any{},
 		"end": map[string]any{"state": "cancelled", "at": end["at"], "topic": "order.timeout", "attempt": 1.0},
 	}, got)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 const (
@@ -61,7 +62,7 @@ func unquote(s string) string {
 
 // fingerprint tells a request from another: by the call, and what was read of its body, so
 // that neither blanks nor the order of members matter.
-func fingerprint(call string, messages []Schedule) (string, error) {
+func fingerprint(call string, messages []operate.Schedule) (string, error) {
 	hash := sha256.New()
 	encoder := json.NewEncoder(hash) // A line each.
 	for i := range messages {
@@ -74,7 +75,7 @@ func fingerprint(call string, messages []Schedule) (string, error) {
 
 // scheduleOnce schedules messages, or, where the call has an idempotency key and is not the
 // first under it, tells what became of the first. See [store.Once].
-func (s *scheduling) scheduleOnce(ctx context.Context, queue, call string, messages []Schedule) ([]Scheduled, Replayed, error) {
+func (s *scheduling) scheduleOnce(ctx context.Context, queue, call string, messages []operate.Schedule) ([]operate.Scheduled, Replayed, error) {
 	caller := callOf(ctx)
 	key, err := idempotencyKey(caller.request.Header)
 	if err != nil || key == "" {
@@ -113,22 +114,22 @@ func (s *scheduling) scheduleOnce(ctx context.Context, queue, call string, messa
 }
 
 // inOnce are the messages as those of the request: with its ids, where they have none.
-func inOnce(once *store.Once, messages []Schedule) []Schedule {
-	list := make([]Schedule, len(messages))
+func inOnce(once *store.Once, messages []operate.Schedule) []operate.Schedule {
+	list := make([]operate.Schedule, len(messages))
 	for i := range messages {
 		list[i] = messages[i]
 		m := &list[i]
 		if m.ID == "" {
 			m.ID = once.ID(i)
 		}
-		m.call = once.Call(i, m.ID, m.Key, m.Conflict == "replace")
+		m.Call = once.Call(i, m.ID, m.Key, m.Conflict == "replace")
 	}
 	return list
 }
 
 // end ends the request. Its answer is kept where nothing of it may become another one;
 // where nothing was done, its key is free again; else a repetition finds out.
-func (s *scheduling) end(ctx context.Context, once *store.Once, results []Scheduled) error {
+func (s *scheduling) end(ctx context.Context, once *store.Once, results []operate.Scheduled) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd) // What was done is done, whoever has gone.
 	defer cancel()
 	told, open, unknown := tell(results)
@@ -158,9 +159,9 @@ func (s *scheduling) end(ctx context.Context, once *store.Once, results []Schedu
 
 // tell reports whether something was done, or refused for what is there; whether something
 // was not done that a repetition may do; and whether there is something that nobody knows.
-func tell(results []Scheduled) (told, open, unknown bool) {
+func tell(results []operate.Scheduled) (told, open, unknown bool) {
 	for i := range results {
-		switch results[i].answer() {
+		switch results[i].Answer() {
 		case "invalid", "forbidden": // The caller's mistake, which it may correct under the key.
 		case "unavailable", "full", "no_layout":
 			open = true
@@ -174,8 +175,8 @@ func tell(results []Scheduled) (told, open, unknown bool) {
 }
 
 // keep are the results without what a repetition brings again.
-func keep(results []Scheduled) []Scheduled {
-	kept := make([]Scheduled, len(results))
+func keep(results []operate.Scheduled) []operate.Scheduled {
+	kept := make([]operate.Scheduled, len(results))
 	for i := range results {
 		kept[i] = results[i]
 		kept[i].ID, kept[i].Key = "", ""
@@ -186,7 +187,7 @@ func keep(results []Scheduled) []Scheduled {
 var errReplay = errors.New("the kept answer is not of this request")
 
 // replay is the answer of the first request.
-func replay(once *store.Once, messages []Schedule) (results []Scheduled, err error) {
+func replay(once *store.Once, messages []operate.Schedule) (results []operate.Scheduled, err error) {
 	if err := json.Unmarshal(once.Answer, &results); err != nil {
 		return nil, err
 	}

@@ -2,12 +2,10 @@ package api
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"time"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // listing has the call that lists messages.
@@ -23,29 +21,17 @@ func (l *listing) register() {
 type listInput struct {
 	QueueParam
 
-	Filter
+	operate.Filter
 
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
 	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
 }
 
-// parseTime reads a time of a query; empty is the zero time.
-func parseTime(field, text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return t, invalid(field, field+" is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z")
-	}
-	return t, nil
-}
-
 type listOutput struct {
 	Body struct {
-		Messages []Message `json:"messages" nullable:"false" doc:"There may be none though more pages follow."`
-		Looked   int       `json:"looked" doc:"How many messages were looked at for this page, for who shows how far a search is."`
-		Next     string    `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
+		Messages []operate.Message `json:"messages" nullable:"false" doc:"There may be none though more pages follow."`
+		Looked   int               `json:"looked" doc:"How many messages were looked at for this page, for who shows how far a search is."`
+		Next     string            `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
 	}
 }
 
@@ -54,21 +40,21 @@ func (l *listing) listMessages(ctx context.Context, in *listInput) (*listOutput,
 	if in.Topic != "" && !caller.MaySee(in.Topic) {
 		return nil, forbidden(caller.Name + " may not see messages of this topic")
 	}
-	filter, err := in.parse()
+	filter, err := in.Parse()
 	if err != nil {
 		return nil, err
 	}
-	page, err := inspect.NewAdmin(l.config.Queues[in.Queue].Store).List(ctx, inspect.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
-	if err != nil && !errors.Is(err, delay.ErrNoLayout) { // Nobody has ever used the queue.
+	page, err := l.config.Queues[in.Queue].List(ctx, inspect.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
+	if err != nil {
 		return nil, err
 	}
 	out := &listOutput{}
 	out.Body.Next, out.Body.Looked = page.Next, page.Looked
-	out.Body.Messages = make([]Message, 0, len(page.Messages))
+	out.Body.Messages = make([]operate.Message, 0, len(page.Messages))
 	for i := range page.Messages {
 		// Who is limited to topics finds those; what cannot be read may be of any.
 		if m := &page.Messages[i]; caller.MaySee(m.Found.Topic) {
-			out.Body.Messages = append(out.Body.Messages, toMessage(&m.Found, m.State))
+			out.Body.Messages = append(out.Body.Messages, operate.ViewMessage(&m.Found, m.State))
 		}
 	}
 	return out, nil

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // longestLevel is how long a changed level may last where it is to end.
@@ -51,7 +53,7 @@ func (l *levels) get(context.Context, *struct{}) (*levelOutput, error) {
 	current, configured, until := l.config.Level.Get()
 	return &levelOutput{LogLevel{
 		Instance: l.config.Instance, Level: strings.ToLower(current.String()), Configured: strings.ToLower(configured.String()),
-		Until: stamp(until),
+		Until: operate.Stamp(until),
 	}}, nil
 }
 
@@ -81,10 +83,10 @@ func (l *levels) set(ctx context.Context, in *levelInput) (*levelOutput, error) 
 		}
 	}
 	l.config.Level.Set(level, last)
-	made := change{action: "log-level", id: strings.TrimSpace(in.Body.Level + " " + in.Body.For), answer: "done"}
+	made := inspect.Change{Action: "log-level", What: strings.TrimSpace(in.Body.Level + " " + in.Body.For)}
 	var writing sync.WaitGroup // A Redis that is away delays the answer once, not for each queue.
 	for queue := range maps.Keys(l.config.Queues) {
-		writing.Go(func() { l.audited(ctx, queue, made) })
+		writing.Go(func() { l.audited(ctx, queue, made, nil) })
 	}
 	writing.Wait()
 	return l.get(ctx, nil)

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
@@ -17,23 +16,6 @@ func (l *losses) register() {
 		id: "acknowledgeLosses", method: http.MethodPost, path: "/queues/{queue}/losses:acknowledge", roles: operators,
 		summary: "Say that losses of Redis are known: the overview tells of them no more",
 	}, l.acknowledge)
-}
-
-// Loss is what Redis has lost of a queue.
-type Loss struct {
-	ID       string `json:"id"`
-	Kind     string `json:"kind" enum:"queue,shards,layout" doc:"All of the queue, shards and the messages in them, or only the layout, which was restored from the shards."`
-	Shards   []int  `json:"shards,omitempty" doc:"The shards that were lost."`
-	At       string `json:"at,omitempty" format:"date-time" doc:"When it was noticed."`
-	Instance string `json:"instance,omitempty" doc:"Who noticed it."`
-}
-
-func lossViews(list []store.Loss) []Loss {
-	views := make([]Loss, len(list))
-	for i, l := range list {
-		views[i] = Loss{ID: l.ID, Kind: string(l.Kind), Shards: l.Shards, At: stamp(l.At), Instance: l.Instance}
-	}
-	return views
 }
 
 type acknowledgeInput struct {
@@ -55,12 +37,8 @@ func (l *losses) acknowledge(ctx context.Context, in *acknowledgeInput) (*acknow
 		return nil, forbidden(caller.Name + " may use certain topics only, and a loss is of all")
 	}
 	out := &acknowledgeOutput{}
-	n, err := inspect.NewAdmin(l.config.Queues[in.Queue].Store).Acknowledge(ctx, in.Body.Losses)
-	made := change{action: "acknowledge loss", id: strings.Join(in.Body.Losses, " "), answer: "done"}
-	if err != nil {
-		made.answer = problem(err).Code
-	}
-	l.audited(ctx, in.Queue, made)
+	n, err := l.config.Queues[in.Queue].Admin().Acknowledge(ctx, in.Body.Losses)
+	l.audited(ctx, in.Queue, inspect.Change{Action: "acknowledge loss", What: strings.Join(in.Body.Losses, " ")}, err)
 	out.Body.Acknowledged = n
 	return out, err
 }

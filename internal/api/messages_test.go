@@ -33,7 +33,7 @@ func TestLifeOfAMessage(t *testing.T) {
 	for _, path := range []string{"/queues/QUEUE/messages/order-42%2Ftimeout?key=order-42", "/queues/QUEUE/messages/order-42/timeout?key=order-42"} {
 		got := s.call("GET", path, nil).is(http.StatusOK)
 		assert.Equal(t, map[string]any{
-			"id": "order-42/timeout", "key": "order-42", "topic": "order.timeout", "state": "scheduled", "due_at": created["due_at"],
+			"id": "order-42/timeout", "key": "order-42", "queue": s.queue.Name(), "topic": "order.timeout", "state": "scheduled", "due_at": created["due_at"],
 			"scheduled_at": got["scheduled_at"], "attempt": 1.0, "maybe_published": false, "headers": map[string]any{"a": "b"}, "tags": []any{"eu", "vip"},
 		}, got)
 	}

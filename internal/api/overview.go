@@ -2,12 +2,13 @@ package api
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 const (
@@ -37,7 +38,7 @@ type overview struct {
 type snapshot struct {
 	*moment
 
-	queues map[string]*queueState
+	looks map[string]*operate.Look
 	// earlier are the moments of the last minute, and one before it.
 	earlier []*moment
 }
@@ -47,14 +48,7 @@ type moment struct {
 	at time.Time
 	// counters and lateness are by queue; a queue that could not be read has no counters.
 	counters map[string]map[string]int64
-	lateness map[string]Histogram
-}
-
-// queueState is what a queue held.
-type queueState struct {
-	inspect.QueueStats
-
-	err error
+	lateness map[string]operate.Histogram
 }
 
 func newOverview(config *Config) *overview { return &overview{config: config} }
@@ -67,11 +61,8 @@ func (v *overview) look(ctx context.Context) *snapshot {
 	if time.Now().Before(v.next) {
 		return v.last
 	}
-	// Who waits meanwhile sees the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), viewTimeout)
-	defer cancel()
 	began := time.Now()
-	s := v.read(ctx)
+	s := v.read(context.WithoutCancel(ctx)) // Who waits meanwhile sees the same.
 	v.next = time.Now().Add(min(max(viewFor, wait.Rest(time.Since(began))), longestView))
 	if v.last != nil {
 		s.earlier = append(slices.Clone(v.last.earlier), v.last.moment)
@@ -97,24 +88,45 @@ func (s *snapshot) since(over time.Duration) *moment {
 	return nil
 }
 
-// read asks all queues at once: one whose Redis does not answer takes no time from
-// the others.
+// read looks at all queues.
 func (v *overview) read(ctx context.Context) *snapshot {
 	s := &snapshot{
-		moment: &moment{at: time.Now(), counters: map[string]map[string]int64{}, lateness: map[string]Histogram{}},
-		queues: map[string]*queueState{},
+		moment: &moment{at: time.Now(), counters: map[string]map[string]int64{}, lateness: map[string]operate.Histogram{}},
+		looks:  map[string]*operate.Look{},
 	}
-	var reading sync.WaitGroup
-	for name, queue := range v.config.Queues {
-		q := &queueState{}
-		s.queues[name], s.lateness[name] = q, v.config.Lateness(name)
-		reading.Go(func() { q.QueueStats, q.err = inspect.NewAdmin(queue.Store).StatsOfAll(ctx) })
+	names := slices.Sorted(maps.Keys(v.config.Queues))
+	var queues []*operate.Queue
+	var before []*operate.Look
+	for _, name := range names {
+		queues, s.lateness[name] = append(queues, v.config.Queues[name]), v.config.Lateness(name)
+		if v.last != nil {
+			before = append(before, v.last.looks[name])
+		}
 	}
-	reading.Wait()
-	for name, q := range s.queues {
-		if q.err == nil {
-			s.counters[name] = q.Sum().Counters
+	for i, l := range operate.LookAt(ctx, queues, before, viewTimeout) {
+		if s.looks[names[i]] = l; l.Err == nil {
+			s.counters[names[i]] = l.Sum.Counters
 		}
 	}
 	return s
+}
+
+// view is a queue as the snapshot has it.
+func (s *snapshot) view(name string) operate.QueueView {
+	return s.looks[name].View(s.rates(name), s.latenessOf(name))
+}
+
+func (s *snapshot) rates(name string) *operate.Rates {
+	earlier := s.since(ratesOver)
+	if earlier == nil || earlier.counters[name] == nil {
+		return nil
+	}
+	return operate.RatesBetween(earlier.counters[name], s.counters[name], s.at.Sub(earlier.at))
+}
+
+func (s *snapshot) latenessOf(name string) *operate.Lateness {
+	if earlier := s.since(latenessOver); earlier != nil {
+		return operate.ViewLateness(s.lateness[name].Minus(earlier.lateness[name]), s.at.Sub(earlier.at))
+	}
+	return operate.ViewLateness(s.lateness[name], 0)
 }

@@ -1,7 +1,7 @@
 package api
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -11,28 +11,23 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/validation"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api/access"
-	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
-	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
-	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // Problem is an error as RFC 9457 has it. Its code is for programs.
 type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs; the answers of each call name those that it may have."`
-	Detail string `json:"detail" doc:"What it is, for people."`
-	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
+	operate.Fault
+
 	// What is known of a message though there is an error.
 	ID    string `json:"id,omitempty" doc:"The message's id."`
 	DueAt string `json:"due_at,omitempty" format:"date-time" doc:"When the message is due, where it is known."`
 }
 
-// Error implements error.
-func (p *Problem) Error() string { return p.Detail }
+// Unwrap is what it is without HTTP.
+func (p *Problem) Unwrap() error { return &p.Fault }
 
 // GetStatus implements huma's StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
@@ -49,7 +44,7 @@ func (p *Problem) GetHeaders() http.Header {
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
 func newProblem(status int, code, detail string) *Problem {
-	return &Problem{Title: http.StatusText(status), Status: status, Code: code, Detail: detail}
+	return &Problem{Title: http.StatusText(status), Status: status, Fault: operate.Fault{Code: code, Detail: detail}}
 }
 
 func invalid(field, detail string) *Problem {
@@ -58,45 +53,27 @@ func invalid(field, detail string) *Problem {
 	return p
 }
 
-// Invalid says what is wrong with a field of a message.
-func Invalid(field, detail string) *Problem { return invalid(field, detail) }
-
 func forbidden(detail string) *Problem { return newProblem(http.StatusForbidden, "forbidden", detail) }
 
 func notFound(detail string) *Problem { return newProblem(http.StatusNotFound, "not_found", detail) }
 
-// codeNotDurable is what was done all the same.
-const codeNotDurable = "not_durable"
-
-// kinds are the known errors, the first that fits wins: the one mapping of the SDK's
-// errors. Nothing was done, but perhaps with unknown. not_durable is none to a caller of the
-// API, see [Scheduled] and [Changed]; commands tell it.
-var kinds = []struct {
-	is     error
-	code   string
-	status int
-}{
-	{delay.ErrInvalid, "invalid", http.StatusBadRequest},
-	{inspect.ErrListRequest, "invalid", http.StatusBadRequest},
-	{inspect.ErrForecast, "invalid", http.StatusBadRequest},
-	{job.ErrSpec, "invalid", http.StatusBadRequest},
-	{job.ErrManyOpen, "many_jobs", http.StatusConflict},
-	{job.ErrNone, "not_found", http.StatusNotFound},
-	{inspect.ErrManyPaused, "many_paused", http.StatusConflict},
-	{delay.ErrDuplicate, "duplicate", http.StatusConflict},
-	{store.ErrOtherTopic, "forbidden", http.StatusForbidden},
-	{delay.ErrTooLate, "too_late", http.StatusConflict},
-	{delay.ErrNotFound, "not_found", http.StatusNotFound},
-	{delay.ErrUnknown, "unknown", http.StatusGatewayTimeout},
-	{delay.ErrNotDurable, codeNotDurable, http.StatusGatewayTimeout},
-	{delay.ErrFull, "full", http.StatusInsufficientStorage},
-	{delay.ErrNoLayout, "no_layout", http.StatusServiceUnavailable},
-	{delay.ErrUnavailable, "unavailable", http.StatusServiceUnavailable},
-	{context.DeadlineExceeded, "unavailable", http.StatusServiceUnavailable},
-	{context.Canceled, "unavailable", http.StatusServiceUnavailable},
+// statuses are those of the codes of [operate.Classify]; of others it is 500.
+var statuses = map[string]int{
+	operate.CodeInvalid: http.StatusBadRequest,
+	"forbidden":         http.StatusForbidden,
+	"not_found":         http.StatusNotFound,
+	"duplicate":         http.StatusConflict,
+	"too_late":          http.StatusConflict,
+	"many_jobs":         http.StatusConflict,
+	"many_paused":       http.StatusConflict,
+	"unknown":           http.StatusGatewayTimeout,
+	"not_durable":       http.StatusGatewayTimeout,
+	"full":              http.StatusInsufficientStorage,
+	"no_layout":         http.StatusServiceUnavailable,
+	"unavailable":       http.StatusServiceUnavailable,
 }
 
-// problem is what the API says of an error of the SDK or of the store.
+// problem is what the API says of an error of ours, of the SDK or of the store.
 func problem(err error) *Problem {
 	if known, ok := errors.AsType[*Problem](err); ok {
 		return known
@@ -104,16 +81,10 @@ func problem(err error) *Problem {
 	if refusal, ok := errors.AsType[*access.Refusal](err); ok {
 		return newProblem(refusal.Status, refusal.Code, refusal.Detail)
 	}
-	detail := strings.ReplaceAll(err.Error(), "delay: ", "")
-	if wrong, ok := errors.AsType[*message.InvalidError](err); ok {
-		return invalid(wrong.Field, detail)
-	}
-	for _, kind := range kinds {
-		if errors.Is(err, kind.is) {
-			return newProblem(kind.status, kind.code, detail)
-		}
-	}
-	return newProblem(http.StatusInternalServerError, "failed", detail)
+	known := operate.Classify(err)
+	p := newProblem(cmp.Or(statuses[known.Code], http.StatusInternalServerError), known.Code, known.Detail)
+	p.Field = known.Field
+	return p
 }
 
 func init() {

@@ -32,6 +32,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // TestMain gives the property tests the same seed each time, unless -rapid.seed says
@@ -62,7 +63,7 @@ type scene struct {
 	level     *level
 	sinks     []api.Sink
 	rooms     inspect.Rooms
-	rules     api.RulesView
+	rules     operate.RulesView
 
 	refusals *refusals
 }
@@ -121,11 +122,11 @@ func newScene(t testing.TB, setting scenery) *scene {
 	s.level, s.refusals = &level{}, &refusals{counts: map[string]int{}}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
-		Queues:   map[string]*api.Queue{name: {Sink: "events", Store: s.queue, Clients: clients}},
+		Queues:   map[string]*operate.Queue{name: {Name: name, Sink: "events", Store: s.queue, Clients: clients}},
 		Sinks:    func() []api.Sink { return s.sinks },
 		Rooms:    func(string) inspect.Rooms { return s.rooms },
-		Rules:    func(string) api.RulesView { return s.rules },
-		Lateness: func(string) api.Histogram { return api.Histogram{} },
+		Rules:    func(string) operate.RulesView { return s.rules },
+		Lateness: func(string) operate.Histogram { return operate.Histogram{} },
 		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // shards has the calls that tell who polls what.
@@ -27,48 +27,29 @@ func (s *shards) register() {
 	}, s.showInstances)
 }
 
-// ShardView is a shard as it is now.
-type ShardView struct {
-	Shard     int     `json:"shard"`
-	Holder    string  `json:"holder" doc:"The instance that polls it; empty where there is none: then nothing is published from it."`
-	Epoch     string  `json:"epoch" doc:"The layout that it is bound to."`
-	Drained   bool    `json:"drained" doc:"No message of an earlier layout is left in it."`
-	Waiting   int64   `json:"waiting"`
-	Due       int64   `json:"due"`
-	Parked    int64   `json:"parked"`
-	InFlight  int64   `json:"in_flight"`
-	Dead      int64   `json:"dead"`
-	OldestDue float64 `json:"oldest_due_age_s"`
-	NextDue   string  `json:"next_due_at,omitempty" format:"date-time"`
-}
-
 type shardsOutput struct {
 	Body struct {
-		Shards []ShardView `json:"shards" nullable:"false"`
-		Layout string      `json:"layout" doc:"The layout in use."`
-		Age    float64     `json:"age_s" doc:"How many seconds ago the figures were read."`
-		Count  int         `json:"count" doc:"How many shards the queue has in that layout; others are of an earlier one."`
+		Shards []operate.ShardView `json:"shards" nullable:"false"`
+		Layout string              `json:"layout" doc:"The layout in use."`
+		Age    float64             `json:"age_s" doc:"How many seconds ago the figures were read."`
+		Count  int                 `json:"count" doc:"How many shards the queue has in that layout; others are of an earlier one."`
 	}
 }
 
 func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, error) {
 	last := s.view.look(ctx)
-	q := last.queues[in.Queue]
-	if q.err != nil {
-		return nil, q.err
+	look := last.looks[in.Queue]
+	if look.Err != nil {
+		return nil, look.Err
+	}
+	unconfirmed, err := look.Queue.Store.Unconfirmed(ctx)
+	if err != nil {
+		return nil, err
 	}
 	out := &shardsOutput{}
 	out.Body.Age = last.age()
-	out.Body.Layout, out.Body.Count = q.Layout.Epoch, q.Layout.Shards
-	out.Body.Shards = make([]ShardView, len(q.Shards))
-	for i := range q.Shards {
-		s := &q.Shards[i]
-		out.Body.Shards[i] = ShardView{
-			Shard: i, Holder: message.InstanceName(s.Holder), Epoch: s.Epoch, Drained: s.Drained || len(q.Layout.Earlier) == 0,
-			Waiting: s.Waiting, Due: s.Due, Parked: s.Parked, InFlight: s.InFlight, Dead: s.Dead,
-			OldestDue: s.OldestDueAge.Seconds(), NextDue: stamp(s.NextDue),
-		}
-	}
+	out.Body.Layout, out.Body.Count = look.Layout.Epoch, look.Layout.Shards
+	out.Body.Shards = operate.ViewShards(in.Queue, &look.QueueStats, unconfirmed)
 	return out, nil
 }
 
@@ -91,7 +72,7 @@ func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutp
 	last := s.view.look(ctx)
 	byName := map[string]*InstanceView{}
 	for _, name := range s.names(ctx) {
-		beats, now, err := inspect.NewAdmin(s.config.Queues[name].Store).Instances(ctx)
+		beats, now, err := s.config.Queues[name].Admin().Instances(ctx)
 		if errors.Is(err, delay.ErrNoLayout) {
 			continue
 		}
@@ -105,14 +86,14 @@ func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutp
 				v.Boot = beat.Instance[min(len(beat.Instance), len(v.Instance)+1):]
 				byName[beat.Instance] = v
 			}
-			if heard := stamp(time.UnixMilli(beat.At)); heard > v.Heard {
+			if heard := operate.Stamp(time.UnixMilli(beat.At)); heard > v.Heard {
 				v.Heard, v.Silent = heard, max(0, float64(now.UnixMilli()-beat.At)/1000) //nolint:mnd // milliseconds
 			}
-			if v.Shards[name] = nil; last.queues[name].err == nil {
+			if v.Shards[name] = nil; last.looks[name].Err == nil {
 				v.Shards[name] = []int{}
 			}
 		}
-		shards := last.queues[name].Shards
+		shards := last.looks[name].Shards
 		for i := range shards {
 			if v := byName[shards[i].Holder]; v != nil {
 				v.Shards[name] = append(v.Shards[name], i)

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 const (
@@ -33,7 +33,7 @@ type mark struct {
 	life string
 	// counters are nil where Redis did not tell all of them.
 	counters map[string]int64
-	lateness Histogram
+	lateness operate.Histogram
 }
 
 func newTrack(c *core) *track { return &track{core: c, marks: map[string][]mark{}} }
@@ -74,12 +74,12 @@ func (t *track) add(ctx context.Context) {
 
 func (t *track) look(ctx context.Context, name string) mark {
 	m := mark{at: time.Now(), lateness: t.config.Lateness(name)}
-	found, err := inspect.NewAdmin(t.config.Queues[name].Store).Counters(ctx, rated)
+	found, err := t.config.Queues[name].Admin().Counters(ctx, operate.Rated)
 	if err != nil {
 		return m
 	}
 	sum := map[string]int64{}
-	for _, counter := range rated {
+	for _, counter := range operate.Rated {
 		sum[counter] = found.Retired[counter]
 		for _, shard := range found.Shards {
 			if shard == nil {
@@ -123,7 +123,7 @@ func (t *track) showRecent(_ context.Context, in *QueueParam) (*recentOutput, er
 // since is what came between two marks.
 func (m *mark) since(before *mark) Point {
 	over := m.at.Sub(before.at).Seconds()
-	p := Point{At: stamp(m.at), Over: over}
+	p := Point{At: operate.Stamp(m.at), Over: over}
 	rate := func(counter string) *float64 {
 		more := m.counters[counter] - before.counters[counter]
 		if m.counters == nil || before.counters == nil || m.life != before.life || more < 0 {
@@ -132,9 +132,9 @@ func (m *mark) since(before *mark) Point {
 		return new(float64(more) / over)
 	}
 	p.Scheduled, p.Published = rate("scheduled"), rate("published")
-	if h := m.lateness.minus(before.lateness); h.count() > 0 {
-		const half, nearlyAll = 0.5, 0.99
-		p.P50, p.P99 = new(h.quantile(half)), new(h.quantile(nearlyAll))
+	if h := m.lateness.Minus(before.lateness); h.Count() > 0 {
+		p50, p99 := h.Percentiles()
+		p.P50, p.P99 = &p50, &p99
 	}
 	return p
 }

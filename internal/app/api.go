@@ -17,6 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/health"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -47,14 +48,14 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			return nil, fmt.Errorf("admin.auth.tokens_file: %w", err)
 		}
 	}
-	queues := map[string]*api.Queue{}
+	queues := map[string]*operate.Queue{}
 	for name, queue := range cfg.Queues {
 		clients, err := apiClients(p, name)
 		if err != nil {
 			return nil, err
 		}
-		queues[name] = &api.Queue{
-			Sink: queue.Sink, Clients: clients,
+		queues[name] = &operate.Queue{
+			Name: name, Sink: queue.Sink, Clients: clients,
 			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(queue.Confirmation()),
 		}
 	}
@@ -75,32 +76,22 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			return states
 		},
 		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.Rooms,
-		Lateness: func(queue string) api.Histogram {
+		Lateness: func(queue string) operate.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
-			return api.Histogram{Bounds: bounds, Counts: counts}
+			return operate.Histogram{Bounds: bounds, Counts: counts}
 		},
-		Rules: func(queue string) api.RulesView { return rules(p.Queues.InForce(queue)) },
+		Rules: func(queue string) operate.RulesView {
+			if queue := p.Queues.InForce(queue); queue != nil {
+				return operate.ViewRules(queue)
+			}
+			return operate.RulesView{}
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	lc.Append(inBackground(a.Run))
 	return a, nil
-}
-
-// rules are what a queue's configuration says of it, none where there is no queue.
-func rules(cfg *config.Queue) (v api.RulesView) {
-	if cfg == nil {
-		return v
-	}
-	v.Rate, v.Rates = cfg.Rate.Messages, cfg.Rate.ByTopic()
-	if cfg.History.Count > 0 {
-		v.History = &api.HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
-	}
-	if cfg.Late.After > 0 {
-		v.Late = &api.LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
-	}
-	return v
 }
 
 // apiClients are the SDK's clients for the API: one for each policy, each as durable as
@@ -114,15 +105,6 @@ func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, er
 		durable = delay.Fsync
 	case config.Memory:
 	}
-	clients := map[delay.Conflict]*delay.Client{}
-	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		options := append(p.Config.ClientOptions(p.Keys), delay.WithConflict(conflict),
-			delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
-		client, err := delay.NewClient(p.Redis, queue, options...)
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", queue, err)
-		}
-		clients[conflict] = client
-	}
-	return clients, nil
+	return operate.NewClients(p.Redis, queue, append(p.Config.ClientOptions(p.Keys),
+		delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))...)
 }

@@ -4,5 +4,5 @@
 //
 // Everything listens on 127.0.0.1 only, without a login. Streams are made when a
 // publish of the bridge finds none, which no other part of the bridge does.
-// It is for trying things out, never for production. Only cmd/bridge uses it.
+// It is for trying things out, never for production. Only internal/command uses it.
 package dev

@@ -43,9 +43,12 @@ func (q *Shard) Confirm(ctx context.Context, token message.ClaimToken) error {
 }
 
 // Unconfirmed asks every node now whether it confirms what the queue asks, and
-// returns, by shard, why it does not: nil where it does. The error is that the
-// layout is not known.
+// returns, by shard, why it does not: nil where it does, and where nothing is asked. The
+// error is that the layout is not known.
 func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
+	if !q.durable.Asked() {
+		return nil, nil
+	}
 	layout, err := q.Layout(ctx)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,122 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/delaybridge/delaybridge/internal/config"
+)
+
+type configCommands struct {
+	Validate validateCommand `cmd:"" help:"Check a configuration: the same checks as at a start of the bridge."`
+	Print    printCommand    `cmd:"" help:"Print the configuration in effect, with all defaults; secrets are masked."`
+	Schema   schemaCommand   `cmd:"" help:"Print a JSON Schema of the configuration file."`
+	ACL      aclCommand      `cmd:"" name:"acl" help:"Print the least rights of users of Redis, its sentinels and the brokers."`
+}
+
+type validateCommand struct {
+	fileFlag
+	outputFlag
+}
+
+func (validateCommand) Help() string {
+	return `All problems are listed at once, each with its key and line; the exit code is then 2.
+
+Example:
+
+    bridge config validate --config bridge.yaml`
+}
+
+func (c validateCommand) Run(p *program) error {
+	cfg, err := loadConfig(p, c.Config)
+	if err != nil {
+		return err
+	}
+	if c.json() {
+		return writeJSON(p.stdout, struct {
+			Config string `json:"config"`
+			Valid  bool   `json:"valid"`
+		}{c.Config, true})
+	}
+	_, err = fmt.Fprintf(p.stdout, "%s is valid: %s, %s\n", c.Config, count(len(cfg.Queues), "queue"), count(len(cfg.Sinks), "sink"))
+	return err
+}
+
+type printCommand struct{ fileFlag }
+
+func (printCommand) Help() string {
+	return `Environment variables DELAYBRIDGE__… are in it, too.
+
+Example:
+
+    DELAYBRIDGE__LOG__LEVEL=debug bridge config print --config bridge.yaml`
+}
+
+func (c printCommand) Run(p *program) error {
+	cfg, err := loadConfig(p, c.Config)
+	if err != nil {
+		return err
+	}
+	return cfg.Print(p.stdout)
+}
+
+type schemaCommand struct{}
+
+func (schemaCommand) Help() string {
+	return `Editors complete and check the file with it.
+
+Example:
+
+    bridge config schema > bridge.schema.json`
+}
+
+func (schemaCommand) Run(p *program) error {
+	schema, err := config.Schema()
+	if err != nil {
+		return err
+	}
+	_, err = p.stdout.Write(schema)
+	return err
+}
+
+// loadConfig reads a configuration. Every command refuses a bad one in the same
+// words.
+func loadConfig(p *program, path string) (*config.Config, error) {
+	cfg, err := config.Load(path, p.environ)
+	if err == nil {
+		return cfg, nil
+	}
+	problems := listProblems(err)
+	if len(problems) == 0 {
+		return nil, &failure{code: "config", exit: exitUsage, cause: err}
+	}
+	text := fmt.Sprintf("%s has %s:\n  %s", path, count(len(problems), "problem"), strings.Join(problems, "\n  "))
+	return nil, &failure{code: "config", exit: exitUsage, text: text, cause: err}
+}
+
+// listProblems finds the problems in an error of config.Load.
+func listProblems(err error) []string {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return nil
+	}
+	var texts []string
+	for _, err := range joined.Unwrap() {
+		if problem, ok := errors.AsType[*config.Problem](err); ok {
+			texts = append(texts, problem.Error())
+		}
+	}
+	return texts
+}
+
+func count(n int, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "y"):
+		noun = strings.TrimSuffix(noun, "y") + "ies"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

@@ -1,0 +1,41 @@
+package command
+
+import (
+	"os"
+
+	"github.com/delaybridge/delaybridge/internal/app"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/systemd"
+	"github.com/delaybridge/delaybridge/internal/telemetry"
+)
+
+type runCommand struct{ fileFlag }
+
+func (runCommand) Help() string {
+	return `It polls the queues and publishes what is due until SIGTERM or SIGINT, then drains and exits
+with 0. A second signal ends it at once. Its log goes to standard error. A systemd unit of
+Type=notify is told when it is ready and stops, and its watchdog that no polling loop hangs.
+
+SIGHUP has it read the configuration again: rate, late, retry, park_patience, dead and budget of queues and log.level change at once.
+If anything else differs, or is wrong, all stays as it is, and the log says why.
+
+Example:
+
+    bridge run --config bridge.yaml`
+}
+
+func (c runCommand) Run(p *program) error {
+	hangups := takeHangups() // Before all else: one that comes early ends nothing, either.
+	cfg, err := loadConfig(p, c.Config)
+	if err != nil {
+		return err
+	}
+	supervisor, err := systemd.New(p.environ, os.Getpid())
+	if err != nil {
+		return err
+	}
+	level := telemetry.NewLevel(cfg.Log.Level)
+	again := func() (*config.Config, error) { return loadConfig(p, c.Config) }
+	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format),
+		app.LogLevel(level), app.Reload(hangups, again), app.Supervised(supervisor))
+}

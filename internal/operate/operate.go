@@ -1,0 +1,83 @@
+// Package operate is what operators ask of queues and do to them, once: the HTTP API and the
+// commands are adapters of it, and so say the same in the same words.
+//
+// There is one file a subject: messages, lists, jobs, pauses, shards, statistics, forecasts.
+// In each are the queries and verbs that both adapters have, and the views: what programs get
+// as JSON, with the tags from which the API's document is made. Times are RFC 3339 with
+// milliseconds; durations are seconds, and their names end in _s. What is not known is not
+// there, and never 0. errors.go is the one classification of errors.
+//
+// The package knows no HTTP, no flags and no terminal. The API adds who may do what, limits
+// and idempotency; the commands add tables, prompts and exit codes.
+package operate
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+)
+
+// Queue is a queue as operators use it.
+type Queue struct {
+	Name, Sink string
+
+	Store *store.Queue
+	// Clients are the SDK's clients of the queue, one for each policy.
+	Clients map[delay.Conflict]*delay.Client
+}
+
+// Admin is what the store has for operators.
+func (q *Queue) Admin() *inspect.Admin { return inspect.NewAdmin(q.Store) }
+
+// Jobs are those of the queue.
+func (q *Queue) Jobs() *job.Jobs { return job.New(q.Store) }
+
+// Client is the SDK's client that refuses what is there already.
+func (q *Queue) Client() *delay.Client { return q.Clients[delay.Reject] }
+
+// Conflicts are the SDK's policies, as callers name them; without a name one is refused.
+var Conflicts = map[string]delay.Conflict{"": delay.Reject, "reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
+
+// NewClients makes the SDK's clients of a queue, one for each policy.
+func NewClients(rdb redis.UniversalClient, queue string, options ...delay.Option) (map[delay.Conflict]*delay.Client, error) {
+	clients := map[delay.Conflict]*delay.Client{}
+	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
+		client, err := delay.NewClient(rdb, queue, append(slices.Clip(options), delay.WithConflict(conflict))...)
+		if err != nil {
+			return nil, fmt.Errorf("queue %s: %w", queue, err)
+		}
+		clients[conflict] = client
+	}
+	return clients, nil
+}
+
+// Stamp is a time as programs see it; empty where it is not known.
+func Stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(message.TimeFormat)
+}
+
+// seconds is a duration as programs see it, to the millisecond.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// ParseTime reads a time; empty is the zero time.
+func ParseTime(field, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, Invalid(field, field+" is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z")
+	}
+	return t, nil
+}

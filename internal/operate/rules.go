@@ -1,0 +1,36 @@
+package operate
+
+import "github.com/delaybridge/delaybridge/internal/config"
+
+// RulesView is what the configuration of the queue says of when and whether its messages are
+// published: whoever asks why one has not arrived needs it.
+type RulesView struct {
+	History *HistoryRule   `json:"history,omitempty" doc:"Which ends of messages are remembered; not there where none are."`
+	Late    *LateRule      `json:"late,omitempty" doc:"What becomes of a message that is late, unless it says so itself; not there where it is published all the same."`
+	Rate    int            `json:"rate,omitempty" doc:"How many messages a second are published at the most; not there where there is no limit."`
+	Rates   map[string]int `json:"topic_rates,omitempty" doc:"The same, by topic."`
+}
+
+// HistoryRule says which ends are remembered.
+type HistoryRule struct {
+	Count int     `json:"count" doc:"How many, at the most."`
+	Age   float64 `json:"age_s" doc:"For how many seconds."`
+}
+
+// LateRule says what becomes of a late message.
+type LateRule struct {
+	After float64 `json:"after_s" doc:"How many seconds after its due time."`
+	Then  string  `json:"then" enum:"dead,drop,publish"`
+}
+
+// ViewRules are what a queue's section of the configuration says.
+func ViewRules(cfg *config.Queue) RulesView {
+	v := RulesView{Rate: cfg.Rate.Messages, Rates: cfg.Rate.ByTopic()}
+	if cfg.History.Count > 0 {
+		v.History = &HistoryRule{Count: cfg.History.Count, Age: cfg.History.Age.Seconds()}
+	}
+	if cfg.Late.After > 0 {
+		v.Late = &LateRule{After: cfg.Late.After.Seconds(), Then: string(cfg.Late.Then)}
+	}
+	return v
+}
