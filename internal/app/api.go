@@ -105,6 +105,5 @@ func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, er
 		durable = delay.Fsync
 	case config.Memory:
 	}
-	return operate.NewClients(p.Redis, queue, append(p.Config.ClientOptions(p.Keys),
-		delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))...)
+	return p.Config.Clients(p.Redis, queue, p.Keys, delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
 }

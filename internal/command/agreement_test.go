@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -40,7 +39,7 @@ func newAgreement(t *testing.T) *agreement {
 	f := setup(t)
 	prefix := strings.TrimSuffix(f.queue.Keys().Prefix, ":")
 	cfg := config.Queue{Sink: "events"}
-	clients, err := operate.NewClients(f.rdb, "orders", delay.WithPrefix(prefix))
+	clients, err := (&config.Config{Prefix: prefix}).Clients(f.rdb, "orders", nil)
 	require.NoError(t, err)
 	q := &operate.Queue{Name: "orders", Sink: cfg.Sink, Store: f.queue, Clients: clients}
 	a, err := api.New(api.Config{

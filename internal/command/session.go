@@ -45,9 +45,8 @@ type session struct {
 
 // beside is what the configuration says beside the queue's own section.
 type beside struct {
-	sink    message.SinkType
-	keys    *seal.Keyring  // of encrypted bodies; nil where there are none
-	options []delay.Option // of clients of the SDK
+	sink message.SinkType
+	keys *seal.Keyring // of encrypted bodies; nil where there are none
 }
 
 // open connects to the queue that the flags name.
@@ -125,7 +124,7 @@ func (s *session) choose(cfg *config.Config, name string) (err error) {
 	s.Queue = &operate.Queue{
 		Name: name, Sink: s.config.Sink, Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation()),
 	}
-	s.Clients, err = operate.NewClients(s.rdb, name, append(cfg.ClientOptions(s.beside.keys), delay.WithTimeout(answerPatience))...)
+	s.Clients, err = cfg.Clients(s.rdb, name, s.beside.keys, delay.WithTimeout(answerPatience))
 	return err
 }
 

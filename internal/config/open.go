@@ -55,6 +55,20 @@ func (e *Encryption) Open(logger *slog.Logger) (*seal.Keyring, error) {
 	return ring, nil
 }
 
+// Clients makes the SDK's clients of a queue, one for each policy; keys may be nil.
+func (c *Config) Clients(rdb redis.UniversalClient, queue string, keys *seal.Keyring, options ...delay.Option) (map[delay.Conflict]*delay.Client, error) {
+	clients := map[delay.Conflict]*delay.Client{}
+	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
+		all := append(c.ClientOptions(keys), delay.WithConflict(conflict))
+		client, err := delay.NewClient(rdb, queue, append(all, options...)...)
+		if err != nil {
+			return nil, fmt.Errorf("queue %s: %w", queue, err)
+		}
+		clients[conflict] = client
+	}
+	return clients, nil
+}
+
 // ClientOptions are those of the bridge's own clients of the SDK; keys may be nil.
 func (c *Config) ClientOptions(keys *seal.Keyring) []delay.Option {
 	options := []delay.Option{delay.WithPrefix(c.Prefix)}

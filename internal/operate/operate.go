@@ -12,11 +12,7 @@
 package operate
 
 import (
-	"fmt"
-	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -45,19 +41,6 @@ func (q *Queue) Client() *delay.Client { return q.Clients[delay.Reject] }
 
 // Conflicts are the SDK's policies, as callers name them; without a name one is refused.
 var Conflicts = map[string]delay.Conflict{"": delay.Reject, "reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
-
-// NewClients makes the SDK's clients of a queue, one for each policy.
-func NewClients(rdb redis.UniversalClient, queue string, options ...delay.Option) (map[delay.Conflict]*delay.Client, error) {
-	clients := map[delay.Conflict]*delay.Client{}
-	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		client, err := delay.NewClient(rdb, queue, append(slices.Clip(options), delay.WithConflict(conflict))...)
-		if err != nil {
-			return nil, fmt.Errorf("queue %s: %w", queue, err)
-		}
-		clients[conflict] = client
-	}
-	return clients, nil
-}
 
 // Stamp is a time as programs see it; empty where it is not known.
 func Stamp(t time.Time) string {
