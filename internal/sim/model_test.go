@@ -170,7 +170,9 @@ func (m *model) effect(e effect) {
 	case "epoch":
 		m.fenced(tag, e.member, e.value)
 	case "msg", "deadmsg":
-		m.touch(e)
+		if p := m.touch(e); e.isGone && e.what == "deadmsg" {
+			p.letter = e.value
+		}
 	case "attempts":
 		p := m.touch(e)
 		fields := strings.Fields(e.value)
