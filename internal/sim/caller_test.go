@@ -114,7 +114,13 @@ func (w *world) burst(d *decision) {
 	n := 1 + random.IntN(24)
 	p := w.plan.producers[random.IntN(2)]
 	if random.IntN(4) == 0 {
-		w.actor(fmt.Sprintf("batch%d", d.index), random, func(a *actor) { a.batch(p, fmt.Sprintf("b%d", d.index), n) })
+		w.actor(fmt.Sprintf("batch%d", d.index), random, func(a *actor) {
+			if name := fmt.Sprintf("b%d", d.index); w.plan.isHeavy {
+				a.heavy(p, name, 80+n)
+			} else {
+				a.batch(p, name, n)
+			}
+		})
 		return
 	}
 	for i := range n {
@@ -430,6 +436,28 @@ func (a *actor) batch(p *producer, name string, n int) {
 		requests[i].Message, lives[i] = a.message(fmt.Sprintf("%s-%d", name, i), key)
 		requests[i].When, lives[i].promise = a.when()
 	}
+	a.send(p, requests, lives)
+}
+
+// heavy schedules many messages at once that are due at one instant, have no Key, and as many tags as they may.
+func (a *actor) heavy(p *producer, name string, n int) {
+	requests := make([]delay.Request, n)
+	lives := make([]*life, n)
+	when, promised := a.when()
+	for i := range requests {
+		requests[i].Message, lives[i] = a.message(fmt.Sprintf("%s-%d", name, i), "")
+		for tag := range message.MaxTags {
+			lives[i].tags = append(lives[i].tags, fmt.Sprintf("heavy%d", tag))
+		}
+		lives[i].tags = lives[i].tags[len(lives[i].tags)-message.MaxTags:]
+		requests[i].Message.Tags = lives[i].tags
+		requests[i].When, lives[i].promise = when, promised
+	}
+	a.send(p, requests, lives)
+}
+
+// send schedules messages at once, and repeats what nobody knows of.
+func (a *actor) send(p *producer, requests []delay.Request, lives []*life) {
 	for n := range 6 {
 		ctx, cancel := a.call()
 		a.in("begins", func() {

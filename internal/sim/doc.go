@@ -50,7 +50,8 @@
 // at some time in it. What a failover, or a wipe, takes back ([model.restored]) is excused for the
 // messages that had changed since then, and for nothing else; of what was confirmed as durable, a
 // failover takes nothing back. A settle may change only what is in flight under its claim (I5), and what
-// a command counts must be what it did (I6, I14). What a script must keep to, by what Redis had before
+// a command counts must be what it did (I6, I14). In stories in which only topics at the broker ail, and
+// nothing else does, the others are published all the same (I8). What a script must keep to, by what Redis had before
 // it ran, is in rules_test.go: that one bridge holds a shard, or that a run has its span, shows nowhere
 // else as long as another rule makes up for it. No script may fail.
 //

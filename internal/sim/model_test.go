@@ -32,10 +32,11 @@ type model struct {
 	counted    map[string]int64 // by this command
 	did        map[string]int64 // the same, as it should be
 	claims     map[string]*claimCount
-	rows       map[int64]*simRow // of the outbox, as they were committed
-	ofRow      map[int64]*life   // the messages of rows, of those that have gone, too
-	ranFirst   map[string]int64  // by the token of a call: when its first run took effect, by Redis' clock
-	rule       func(reply []any) // of the script that runs, nil if it has none
+	rows       map[int64]*simRow        // of the outbox, as they were committed
+	ofRow      map[int64]*life          // the messages of rows, of those that have gone, too
+	ailed      map[string]time.Duration // when something was last the matter with a topic
+	ranFirst   map[string]int64         // by the token of a call: when its first run took effect, by Redis' clock
+	rule       func(reply []any)        // of the script that runs, nil if it has none
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -98,7 +99,7 @@ type claimCount struct {
 func newModel(w *world) *model {
 	return &model{
 		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
-		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, ranFirst: map[string]int64{},
+		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, ailed: map[string]time.Duration{}, ranFirst: map[string]int64{},
 		counted: map[string]int64{}, did: map[string]int64{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
 	}
 }
@@ -169,7 +170,9 @@ func (m *model) effect(e effect) {
 	case "epoch":
 		m.fenced(tag, e.member, e.value)
 	case "msg", "deadmsg":
-		m.touch(e)
+		if p := m.touch(e); e.isGone && e.what == "deadmsg" {
+			p.letter = e.value
+		}
 	case "attempts":
 		p := m.touch(e)
 		fields := strings.Fields(e.value)
@@ -378,8 +381,31 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	case l.removed != "" && l.removed != "settle" && !l.isLoose && !m.clockWasSet(since) && (isFirst || !m.was(since, "takeover")):
 		m.w.fail("I11: a publish of %s begins, which a %s has removed at %s", l, l.removed, l.removedAt)
 	}
+	m.isPrompt(l, isFirst)
 	l.copies = append(l.copies, c)
 	return c
+}
+
+// promptness is how late a message may be because of other routes. Seed 66 has one that waits for as long as the broker hangs, ten
+// seconds: whether that must be is open.
+const promptness = 15 * time.Second
+
+// isPrompt looks whether other routes delay one that is well, where nothing else is the matter.
+func (m *model) isPrompt(l *life, isFirst bool) {
+	w, now := m.w, m.w.now()
+	if w.broker.modes[l.topic] != "" {
+		m.ailed[l.topic] = now
+	}
+	if !w.plan.isOfSink || len(l.copies) > 0 || !isFirst || l.isLoose || l.isDead {
+		return
+	}
+	since := max(l.cameAt, l.due().at, l.due().due.Sub(w.began))
+	if at, ok := m.ailed[l.topic]; ok && at > since-30*time.Second || slices.ContainsFunc(m.changes[l.tag], func(at time.Duration) bool { return at > since-30*time.Second }) {
+		return
+	}
+	if late := now - since; late > promptness && !w.isNight {
+		w.fail("I8: %s is published %s late, and only other topics ail", l, late)
+	}
 }
 
 // stamp is an instant of Redis as the story tells instants.
@@ -413,6 +439,9 @@ func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
 	l := m.byBody[string(msg.Body)]
 	if l == nil {
 		return
+	}
+	if o.Class != sinks.Acknowledged {
+		m.ailed[l.topic] = m.w.now()
 	}
 	switch o.Class {
 	case sinks.Unknown:

@@ -137,6 +137,7 @@ func (x *box) lateAcks(acked []message.Claimed) {
 	for i, m := range acked {
 		rows[i] = store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
 	}
+	x.b.w.ask(x.b.h.name+" acknowledges late "+rows[0].ID, func() { x.b.w.model.ackedLate(x.b, rows) })
 	x.settler.Acknowledged(queueName, rows)
 }
 
@@ -363,6 +364,9 @@ type boxStory struct {
 
 // boxBurst has callers write rows.
 func (w *world) boxBurst(d *decision) {
+	if !w.plan.box.isThere {
+		return
+	}
 	random := d.random()
 	p := w.plan.producers[random.IntN(len(w.plan.producers))]
 	for i := range 1 + random.IntN(10) {
@@ -843,6 +847,35 @@ func (m *model) untold(since time.Duration) {
 			m.w.fail("I12: row %d has not been told for %s that %s was published", r.number, late, l)
 		}
 	}
+}
+
+// ackedLate looks whether rows are told what the broker has acknowledged too late for Redis, by the bridge that knows it.
+func (m *model) ackedLate(b *bridge, rows []store.SettledRow) {
+	began := m.w.now()
+	m.w.after(lateRows, "", func() {
+		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "database flaky", "slow database", "restore", "wipe", "lost shard") {
+			return
+		}
+		for _, r := range m.rows {
+			isOf := func(row store.SettledRow) bool { return row.Token == r.token }
+			if r.live && slices.ContainsFunc(rows, isOf) && m.w.database.server.locks[rowLock(r.number)] == nil && !m.hasOperations(r) {
+				m.w.fail("I12: %s knows since %s that the message of row %d was published, and its status is %d", b.h.name, began, r.number, r.status)
+			}
+		}
+	})
+}
+
+// lateRows is how long a bridge takes to tell a row what Redis cannot.
+const lateRows = 3 * time.Second
+
+// hasOperations reports whether something is pending about the message of a row.
+func (m *model) hasOperations(r *simRow) bool {
+	for _, other := range m.rows {
+		if other.op > 0 && other.status == 0 && other.key == r.key && other.id == r.id {
+			return true
+		}
+	}
+	return false
 }
 
 // patienceOfRows is how long it may take until a row is told: a ledger is read a second after it is signalled, and the auditor finds out only

@@ -20,6 +20,8 @@ type plan struct {
 	seed      uint64
 	span      time.Duration // of the story with trouble
 	isCalm    bool          // there is no trouble at all
+	isOfSink  bool          // there is none but that of topics at the broker
+	isHeavy   bool          // many messages are due at once, which weigh much where they are settled
 	shards    int
 	batch     int
 	inFlight  int
@@ -60,6 +62,9 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 		durable: random.IntN(4) == 0, bridges: 1 + random.IntN(2),
 	}
 	p.box = newBoxConfig(random)
+	if p.isOfSink, p.isHeavy = random.IntN(12) == 0, random.IntN(8) == 0; p.isHeavy {
+		p.batch = 60
+	}
 	p.span = time.Hour
 	p.fleet.policy = poller.Policy{
 		Retry: poller.Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 3 + random.IntN(20)}, ParkPatience: time.Hour,
@@ -75,6 +80,9 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
 		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
 	}
+	if p.isOfSink {
+		troubles = ofTopics
+	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {
 			kind := troubles[random.IntN(len(troubles))]
@@ -82,6 +90,11 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 				kind = "order"
 			}
 			add(p.when(at+3*time.Second), kind)
+		}
+	}
+	if p.durable && !p.isCalm && !p.isOfSink {
+		for act := range time.Duration(2) {
+			add(p.when(act*actLasts+between(random, time.Second, actLasts)), "no replicas")
 		}
 	}
 	kept := p.decisions[:0:0]

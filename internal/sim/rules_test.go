@@ -18,13 +18,20 @@ func (m *model) starts(script string, keys, argv []string) {
 	m.rule = nil
 	switch script {
 	case "schedule", "replace", "cancel", "reschedule":
-		m.rule = m.spanned(script, keys, argv)
+		m.rule = both(m.fences(script, keys, argv), m.spanned(script, keys, argv))
 		if script == "schedule" && argv[2] != "" {
 			m.rule = both(m.rule, m.knowsItsOwn(keys, argv))
 		}
-		if script == "cancel" && argv[2] == "1" {
+		if script == "cancel" {
 			m.rule = both(m.rule, m.meansOneLife(keys, argv))
 		}
+	case "put", "renew":
+		m.rule = both(m.fences(script, keys, argv), m.spanned(script, keys, argv))
+		if script == "put" {
+			m.rule = both(m.rule, m.marksAgain(keys, argv))
+		}
+	case "forget":
+		m.rule = m.rowsKnow(keys, argv)
 	case "claim":
 		m.rule = m.holds(keys, argv)
 	case "reclaim":
@@ -80,6 +87,40 @@ func both(a, b func([]any)) func([]any) {
 func number(v any) int64 {
 	n, _ := v.(int64)
 	return n
+}
+
+// metaOf is which key of a script the shard's meta is.
+var metaOf = map[string]int{"schedule": 6, "replace": 7, "cancel": 7, "reschedule": 7, "put": 7, "renew": 6}
+
+// fences: whoever knows another epoch than the shard has is to load the layout.
+func (m *model) fences(script string, keys, argv []string) func([]any) {
+	epoch, _ := m.w.redis.server.field(keys[metaOf[script]], "epoch")
+	return func(reply []any) {
+		if number(reply[0]) == 0 && epoch != argv[0] {
+			m.w.fail("§4: a %s of the epoch %q takes effect in %s, which has %q", script, argv[0], keys[0], epoch)
+		}
+	}
+}
+
+// marksAgain: what is put back is marked, where its row or the loss says that a copy may be out.
+func (m *model) marksAgain(keys, argv []string) func([]any) {
+	now, s := m.w.redis.clock().UnixMilli(), m.w.redis.server
+	born, _ := s.field(keys[7], "born")
+	return func(reply []any) {
+		for i := 5; i+4 < len(argv) && number(reply[0]) == 0; i += 5 {
+			due, _ := strconv.ParseInt(argv[i+1], 10, 64)
+			bornMs, _ := strconv.ParseInt(born, 10, 64)
+			made, err := strconv.ParseInt(argv[i+2], 10, 64)
+			isOlder := argv[i+2] == "due" || err == nil && made > 1 && made < bornMs
+			if number(reply[2+2*((i-5)/5)]) != 1 || argv[i+2] != "1" && (!isOlder || due > now) {
+				continue
+			}
+			counts, _ := s.field(keys[2], argv[i])
+			if fields := strings.Fields(counts); len(fields) < 3 || fields[2] == "0" {
+				m.w.fail("I11: %q is put back, a copy of it may be out, and it is not marked", argv[i])
+			}
+		}
+	}
 }
 
 // spanned: a run takes effect within its span of Redis' clock, and a further one while the traces of
@@ -152,7 +193,8 @@ func (m *model) knowsItsOwn(keys, argv []string) func([]any) {
 func (m *model) meansOneLife(keys, argv []string) func([]any) {
 	var others []int
 	for i := 9; i+3 < len(argv); i += 4 {
-		if stored, ok := m.w.redis.server.field(keys[1], argv[i+1]); ok && argv[i+3] != "" && len(stored) > 30 && stored[14:30] != argv[i+3] {
+		_, isTold := m.w.redis.server.field(keys[5], argv[i]) // By an earlier run.
+		if stored, ok := m.w.redis.server.field(keys[1], argv[i+1]); ok && !isTold && argv[i+3] != "" && len(stored) > 30 && stored[14:30] != argv[i+3] {
 			others = append(others, (i-9)/2+2)
 		}
 	}
@@ -160,6 +202,29 @@ func (m *model) meansOneLife(keys, argv []string) func([]any) {
 		for _, at := range others {
 			if number(reply[0]) == 0 && number(reply[at]) != 8 && number(reply[at]) != 0 {
 				m.w.fail("jobs: a cancel of one life says %d of another", number(reply[at]))
+			}
+		}
+	}
+}
+
+// rowsKnow: what the ledger tells of an end is forgotten once no row says that its message lives, and a
+// tombstone is there then.
+func (m *model) rowsKnow(keys, argv []string) func([]any) {
+	var ended []string
+	for i := 1; i+1 < len(argv); i += 2 {
+		if entry, _ := m.w.redis.server.field(keys[0], argv[i]); entry == argv[i+1] && entry[0] != 'd' {
+			ended = append(ended, argv[i])
+		}
+	}
+	return func([]any) {
+		for _, token := range ended {
+			if _, isGone := m.w.redis.server.field(keys[1], token); !isGone {
+				m.w.fail("I3: %s is forgotten, and no tombstone keeps a late writer out", token)
+			}
+			for _, number := range sortedNumbers(m.rows) {
+				if r := m.rows[number]; r.token == token && r.live {
+					m.w.fail("I12: an end of row %d is forgotten, and its status is %d", number, r.status)
+				}
 			}
 		}
 	}
@@ -205,9 +270,14 @@ func (m *model) holds(keys, argv []string) func([]any) {
 			m.w.fail("§5: %s claims of %s by the number %d after %d", argv[0], keys[7], claim, last)
 		case len(list(reply[9])) != strays:
 			m.w.fail("I7: %s has %d claims in %s that it does not know, and is told of %d", argv[0], strays, keys[3], len(list(reply[9])))
+		case strays > 0 && !m.was(m.w.now()-2*time.Minute, strayed...):
+			m.w.fail("I7: %s has left %d claims in %s, and nothing was the matter", argv[0], strays, keys[3])
 		}
 	}
 }
+
+// strayed are what may have an instance not know a claim of its own.
+var strayed = []string{"restore", "wipe", "lost shard", "redis down", "redis flaky", "slow redis", "clock", "stall", "takeover", "crash", "drain", "two holders", "reshard"}
 
 func list(v any) []any {
 	l, _ := v.([]any)

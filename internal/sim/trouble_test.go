@@ -19,6 +19,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/poller"
 )
 
+// ofTopics are the troubles of topics at the broker.
+var ofTopics = []string{"hang", "full", "missing", "nack", "slow"}
+
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
@@ -55,7 +58,7 @@ func (w *world) trouble(d *decision) {
 	}
 	act := func(name string, run func(*actor)) { w.actor(fmt.Sprint(name, d.index), random, run) }
 	switch d.kind {
-	case "hang", "full", "missing", "nack", "slow":
+	case "hang", "full", "missing", "nack", "slow": // See ofTopics.
 		mode()
 	case "broker down":
 		w.during(d.kind, lasts, func() { w.broker.isDown = true }, func() { w.broker.isDown = false })
@@ -64,8 +67,12 @@ func (w *world) trouble(d *decision) {
 	case "redis flaky":
 		w.during(d.kind, lasts, func() { w.redis.isFlaky = true }, func() { w.redis.isFlaky = false })
 	case "slow redis":
-		w.during(d.kind, lasts, func() { w.redis.isSlow = true }, func() { w.redis.isSlow = false })
+		w.slowRedis(lasts)
 	case "no replicas":
+		if w.plan.durable {
+			w.doubt(d, random, topic)
+			return
+		}
 		w.during(d.kind, lasts, func() { w.redis.replicas = false }, func() { w.redis.replicas = true })
 	case "clock":
 		by := time.Duration(random.IntN(1200)-600) * time.Second
@@ -100,17 +107,28 @@ func (w *world) trouble(d *decision) {
 	case "reshard":
 		shards := 1 + random.IntN(4)
 		w.model.layouts = append(w.model.layouts, w.now())
-		w.during(d.kind, max(lasts, 10*time.Second), func() { act("reshard", func(a *actor) { a.reshard(shards) }) }, func() {})
+		w.during(d.kind, max(lasts, 10*time.Second), func() {
+			if random.IntN(2) == 0 { // Something is replaced, or redriven, while a shard is looked through.
+				w.slowRedis(20 * time.Second)
+				w.hot(d, random, "", 20*time.Second)
+				act("letters", (*actor).letters)
+			}
+			act("reshard", func(a *actor) { a.reshard(shards) })
+		}, func() {})
 	case "job":
+		key := fmt.Sprintf("k%d", random.IntN(4))
 		w.during(d.kind, max(lasts, 5*time.Second), func() {
 			if random.IntN(2) == 0 {
-				w.hot(d, random, fmt.Sprintf("k%d", random.IntN(4)), 5*time.Second)
+				w.hot(d, random, key, 5*time.Second)
+			}
+			if random.IntN(3) == 0 { // Another message has the id by the time that the job is about it.
+				w.slowRedis(5 * time.Second)
 			}
 			if random.IntN(3) == 0 {
 				act("letters", (*actor).letters)
 				return
 			}
-			act("job", (*actor).job)
+			act("job", func(a *actor) { a.job(key) })
 		}, func() {})
 	case "restore":
 		shard := random.IntN(3)
@@ -123,6 +141,10 @@ func (w *world) trouble(d *decision) {
 			}
 			anyBridge(func(b *bridge) { b.h.stalled = w.now() + lasts })
 		}, func() {})
+		if random.IntN(2) == 0 { // What it has published, nobody else can publish before it tells so.
+			w.boxBurst(d)
+			w.during("broker down", lasts+5*time.Second, func() { w.after(time.Second, "", func() { w.broker.isDown = !w.healed }) }, func() { w.broker.isDown = false })
+		}
 	case "order":
 		w.during(d.kind, min(lasts, 5*time.Second), func() { w.order(d, random, topic) }, func() {})
 	case "history":
@@ -191,6 +213,25 @@ func (w *world) trouble(d *decision) {
 		})
 	default:
 		panic("no trouble: " + d.kind)
+	}
+}
+
+func (w *world) slowRedis(lasts time.Duration) {
+	w.during("slow redis", lasts, func() { w.redis.isSlow = true }, func() { w.redis.isSlow = false })
+}
+
+// doubt has some claims be confirmed, and others not that were made a moment before or after, while messages of one Key
+// are due.
+func (w *world) doubt(d *decision, random *rand.Rand, topic string) {
+	w.slowRedis(5 * time.Second)
+	w.order(d, random, topic)
+	for range 10 {
+		lasts := between(random, time.Millisecond, 300*time.Millisecond)
+		w.after(between(random, time.Millisecond, 5*time.Second), "", func() {
+			if !w.healed {
+				w.during("no replicas", lasts, func() { w.redis.replicas = false }, func() { w.redis.replicas = true })
+			}
+		})
 	}
 }
 
@@ -272,14 +313,14 @@ func (a *actor) reshard(shards int) {
 	a.in("resharded", func() { a.w.model.layouts = append(a.w.model.layouts, a.w.now()) })
 }
 
-// job has many messages cancelled, moved, redriven or purged, and looks at what it has left.
-func (a *actor) job() {
+// job has many messages cancelled, moved, redriven or purged, perhaps those of a Key, and looks at what it has left.
+func (a *actor) job(key string) {
 	spec := job.Spec{Verb: []job.Verb{job.Cancel, job.Cancel, job.Reschedule, job.Redrive, job.Purge}[a.random.IntN(5)]}
 	switch a.random.IntN(4) {
 	case 0:
 		spec.Filter.Topic = simTopics[a.random.IntN(len(simTopics))]
-	case 1:
-		spec.Filter.Key = fmt.Sprintf("k%d", a.random.IntN(4))
+	case 1, 2:
+		spec.Filter.Key = key
 	default:
 		spec.Filter.Tag = fmt.Sprintf("tag%d", a.random.IntN(3))
 	}

@@ -49,6 +49,7 @@ type place struct {
 	base    string // of the shard's keys
 	now     facts
 	claim   string // its token, in flight
+	letter  string // the last dead letter that has left
 	changed time.Duration
 
 	isTouched, isDueSet bool // by this command
@@ -209,6 +210,20 @@ func (m *model) judgePlace(p *place, before, now facts, isDueSet bool) {
 		m.did["dead_lettered"]++
 	case now.state == waiting && before.state == dead && now.life == before.life:
 		m.did["redriven"]++
+		m.keepsTries(p, script)
+	}
+}
+
+// keepsTries judges that a message which comes back from the dead letters still tells how often it was tried, and whether a
+// copy may be out.
+func (m *model) keepsTries(p *place, script string) {
+	_, counts, _ := strings.Cut(p.letter, ":")
+	counts, _, _ = strings.Cut(counts, ":")
+	was := strings.Fields(counts)
+	text, _ := m.w.redis.server.field(p.base+"attempts", p.of.member)
+	is := strings.Fields(text)
+	if len(was) > 2 && was[1] != "0" && (len(is) < 3 || !slices.Equal(is[1:3], was[1:3])) {
+		m.w.fail("I3: a %s of %s, which had the tries %q, leaves %q", script, p.now.life, counts, text)
 	}
 }
 

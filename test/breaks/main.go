@@ -5,7 +5,8 @@
 //	go run ./test/breaks -seeds 300
 //
 // The faults are in breaks.txt: the rule, a name, the file, what stands there, and what is put in
-// its place. What stands there must be in the file exactly once. The tree is not changed: the
+// its place; further changes, each with its file, where two rules cover each other. Lines before the
+// file that begin with # say why. What stands there must be in the file exactly once. The tree is not changed: the
 // compiler is given the broken file in place of the file, and the simulation's Redis a broken script. A few seeds are tried with all faults
 // first, and with those of the poller only its own simulation, which costs less; then all seeds
 // with what is left. The first seed that fails ends a trial.
@@ -26,6 +27,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -36,15 +38,22 @@ var list string
 const least = 0.95
 
 // fault is one break of a rule.
-type fault struct{ rule, name, file, was, is string }
+type fault struct {
+	rule, name string
+	changes    []change
+}
+
+// change puts one text in the place of another.
+type change struct{ file, was, is string }
 
 func main() {
 	seeds := flag.Int("seeds", 300, "how many seeds are tried for each fault")
+	jobs := flag.Int("jobs", 1, "how many faults are tried at the same time")
 	only := flag.String("only", "", "a regular expression: the faults whose names it matches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seeds, *only); err != nil {
+	if err := run(ctx, *seeds, *jobs, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "breaks:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to be done
 	}
@@ -53,7 +62,7 @@ func main() {
 // few is how many seeds are tried first: most faults need no more.
 const few = 40
 
-func run(ctx context.Context, seeds int, only string) error {
+func run(ctx context.Context, seeds, jobs int, only string) error {
 	names, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -64,8 +73,10 @@ func run(ctx context.Context, seeds int, only string) error {
 	}
 	var faults []fault
 	for _, f := range all {
-		if _, err := f.breaks(); err != nil {
-			return fmt.Errorf("%s: %w", f.name, err)
+		for _, c := range f.changes {
+			if _, err := c.breaks(); err != nil {
+				return fmt.Errorf("%s: %w", f.name, err)
+			}
 		}
 		if names.MatchString(f.rule + " " + f.name) {
 			faults = append(faults, f)
@@ -85,7 +96,7 @@ func run(ctx context.Context, seeds int, only string) error {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
 	for from, to := 1, min(few, seeds); from <= seeds && len(left) > 0; from, to = to+1, seeds {
-		if left, err = tryAll(ctx, dir, left, from, to); err != nil {
+		if left, err = tryAll(ctx, dir, jobs, left, from, to); err != nil {
 			return err
 		}
 	}
@@ -100,21 +111,34 @@ func run(ctx context.Context, seeds int, only string) error {
 	return nil
 }
 
-// tryAll tries those seeds with each fault, and returns the faults that survive them.
-func tryAll(ctx context.Context, dir string, faults []fault, from, to int) (left []fault, err error) {
-	for _, f := range faults {
-		began := time.Now()
-		told, err := f.try(ctx, dir, from, to)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", f.name, err)
-		}
-		if told == "" {
-			left = append(left, f)
-			told = fmt.Sprintf("not found by seeds %d to %d", from, to)
-		}
-		fmt.Printf("%-12s %-75s %s (%.0f s)\n", f.rule, f.name, told, time.Since(began).Seconds())
+// tryAll tries those seeds with each fault, some faults at the same time, and returns the faults that survive them.
+func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to int) (left []fault, err error) {
+	survives, errs := make([]bool, len(faults)), make([]error, len(faults))
+	var trials sync.WaitGroup
+	room := make(chan struct{}, jobs)
+	for i, f := range faults {
+		room <- struct{}{}
+		trials.Go(func() {
+			defer func() { <-room }()
+			began := time.Now()
+			told, err := f.try(ctx, dir, filepath.Join(dir, strconv.Itoa(i)), from, to)
+			if err != nil {
+				errs[i] = fmt.Errorf("%s: %w", f.name, err)
+				return
+			}
+			if survives[i] = told == ""; survives[i] {
+				told = fmt.Sprintf("not found by seeds %d to %d", from, to)
+			}
+			fmt.Printf("%-12s %-75s %s (%.0f s)\n", f.rule, f.name, told, time.Since(began).Seconds())
+		})
 	}
-	return left, nil
+	trials.Wait()
+	for i, f := range faults {
+		if survives[i] {
+			left = append(left, f)
+		}
+	}
+	return left, errors.Join(errs...)
 }
 
 // parse reads the list.
@@ -125,29 +149,47 @@ func parse(text string) (faults []fault, err error) {
 		if !isFault {
 			continue
 		}
-		file, change, okFile := strings.Cut(rest, "\n--- was\n")
-		was, is, okChange := strings.Cut(change, "\n+++ is")
-		if !ok || !okFile || !okChange {
-			return nil, fmt.Errorf("%q has no file, or no change", head)
+		f := fault{rule: rule, name: name}
+		for text := range strings.SplitSeq(rest, "\n=+ ") {
+			file, words, okFile := strings.Cut(comment.ReplaceAllString(text, ""), "\n--- was\n")
+			was, is, okChange := strings.Cut(words, "\n+++ is")
+			if !ok || !okFile || !okChange {
+				return nil, fmt.Errorf("%q has no file, or no change", head)
+			}
+			f.changes = append(f.changes, change{file, was, strings.TrimPrefix(is, "\n")})
 		}
-		faults = append(faults, fault{rule, name, file, was, strings.TrimPrefix(is, "\n")})
+		faults = append(faults, f)
 	}
 	return faults, nil
 }
 
-// overlay tells the compiler of the broken file, beside what has the simulation leave nothing to chance.
-func (f *fault) overlay(dir, path, broken string) error {
+// comment is a line of the list that says why.
+var comment = regexp.MustCompile(`(?m)^#.*\n`)
+
+// overlay tells the compiler of the broken files, beside what has the simulation leave nothing to chance.
+func (f *fault) overlay(dir, own string) error {
 	var replaced struct{ Replace map[string]string }
 	text, err := os.ReadFile(filepath.Join(dir, "exact", "overlay.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &replaced)
 	}
+	for i, c := range f.changes {
+		broken := filepath.Join(own, fmt.Sprint("broken", i, filepath.Ext(c.file)))
+		if err == nil {
+			text, err = c.breaks()
+		}
+		if err == nil {
+			err = os.WriteFile(broken, text, 0o600)
+		}
+		if path, errPath := filepath.Abs(c.file); err == nil && errPath == nil {
+			replaced.Replace[path] = broken
+		}
+	}
 	if err == nil {
-		replaced.Replace[path] = broken
 		text, err = json.Marshal(replaced)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600)
+		err = os.WriteFile(filepath.Join(own, "overlay.json"), text, 0o600)
 	}
 	return err
 }
@@ -161,48 +203,41 @@ var (
 // simulations are the packages whose TestSimulation looks for a fault: that of the poller alone,
 // which costs less, where the fault is there.
 func (f *fault) simulations() []string {
-	if strings.HasPrefix(f.file, "internal/poller/") {
+	if strings.HasPrefix(f.changes[0].file, "internal/poller/") {
 		return []string{"./internal/poller", "./internal/sim"}
 	}
 	return []string{"./internal/sim"}
 }
 
-// breaks is the file with the fault in it.
-func (f *fault) breaks() (text []byte, err error) {
-	if text, err = os.ReadFile(f.file); err != nil {
+// breaks is the file with the change in it.
+func (c *change) breaks() (text []byte, err error) {
+	if text, err = os.ReadFile(c.file); err != nil {
 		return nil, err
 	}
-	if n := bytes.Count(text, []byte(f.was)); n != 1 {
-		return nil, fmt.Errorf("%s has %q %d times, want once", f.file, f.was, n)
+	if n := bytes.Count(text, []byte(c.was)); n != 1 {
+		return nil, fmt.Errorf("%s has %q %d times, want once", c.file, c.was, n)
 	}
-	return bytes.Replace(text, []byte(f.was), []byte(f.is), 1), nil
+	return bytes.Replace(text, []byte(c.was), []byte(c.is), 1), nil
 }
 
-// try runs the simulations with the fault. told is empty where none finds anything.
-func (f *fault) try(ctx context.Context, dir string, from, to int) (told string, err error) {
-	text, err := f.breaks()
-	if err != nil {
-		return "", err
-	}
-	if verb, isScript := strings.CutSuffix(filepath.Base(f.file), ".lua"); isScript { // It needs no build.
-		if filepath.Base(filepath.Dir(f.file)) == "shared" {
+// try runs the simulations with the fault, in a folder of its own. told is empty where none finds anything.
+func (f *fault) try(ctx context.Context, dir, own string, from, to int) (told string, err error) {
+	c := f.changes[0]
+	if verb, isScript := strings.CutSuffix(filepath.Base(c.file), ".lua"); isScript && len(f.changes) == 1 { // It needs no build.
+		if filepath.Base(filepath.Dir(c.file)) == "shared" {
 			verb = "shared"
 		}
-		change, err := json.Marshal(map[string]string{"verb": verb, "was": f.was, "is": f.is})
+		change, err := json.Marshal(map[string]string{"verb": verb, "was": c.was, "is": c.is})
 		if err != nil {
 			return "", err
 		}
 		return runIn(ctx, filepath.Join(dir, "whole.test"), "./internal/sim", from, to, "SIM_FAULT="+string(change))
 	}
-	broken := filepath.Join(dir, "broken"+filepath.Ext(f.file))
-	if err := os.WriteFile(broken, text, 0o600); err != nil {
+	if err := os.MkdirAll(own, 0o700); err != nil {
 		return "", err
 	}
-	path, err := filepath.Abs(f.file)
-	if err != nil {
-		return "", err
-	}
-	if err := f.overlay(dir, path, broken); err != nil {
+	defer func() { _ = os.RemoveAll(own) }()
+	if err := f.overlay(dir, own); err != nil {
 		return "", err
 	}
 	for i, simulation := range f.simulations() {
@@ -212,7 +247,7 @@ func (f *fault) try(ctx context.Context, dir string, from, to int) (told string,
 		case i > 0:
 			from = 1
 		}
-		if told, err = tryIn(ctx, dir, simulation, from, to); told != "" || err != nil {
+		if told, err = tryIn(ctx, own, simulation, from, to); told != "" || err != nil {
 			break
 		}
 	}

@@ -46,6 +46,17 @@ func (r rowsOracle) end(e *entry, fate string, over bool) {
 	r.ledger[e.token] = fate + e.member
 }
 
+// settled notes the end of a message by a settle: the ledger alone keeps a late writer out, until it has forgotten.
+func (r rowsOracle) settled(e *entry, fate string) {
+	if e.token == "" {
+		return
+	}
+	if fate == "c" {
+		fate = cancelled(e)
+	}
+	r.ledger[e.token] = fate + e.member
+}
+
 // cancelled is the fate of a message that is: a copy may be out.
 func cancelled(e *entry) string {
 	if done(e) == store.DoneMaybePublished {

@@ -292,14 +292,14 @@ func (o *oracle) settle(s message.Settlement, generations []int, dueOf func(memb
 		case message.VerbKeep:
 		case message.VerbAck:
 			delete(o.entries, m.Member)
-			o.rows.end(e, "p", true)
+			o.rows.settled(e, "p")
 			o.counters["published"]++
 			if m.Attempts.MaybeOut > 0 {
 				o.counters["suspected_duplicates"]++
 			}
 		case message.VerbDrop:
 			delete(o.entries, m.Member)
-			o.rows.end(e, "c", true)
+			o.rows.settled(e, "c")
 			o.counters["dropped"]++
 		case message.VerbRetry:
 			e.where, e.score, e.retried = store.Waiting, dueOf(m.Member), true

@@ -57,16 +57,19 @@ if tried > 0 and tried <= 512 and removed > 16 then put(KEYS[5], {'', ''}) end
 if removed > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 19, 18 + removed)) end
 if removed > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 19, 18 + removed)) end
 if ends_at > tags_at then redis.call('ZREM', KEYS[13], unpack(ARGV, tags_at, ends_at - 1)) end
--- A late writer of a row must not bring its message back.
+-- A late writer of a row must not bring its message back: the ledger keeps it out, and once that has forgotten, a tombstone.
 local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do
   local fate, ended = string.sub(ARGV[16], n * 17 - 16, n * 17 - 16), string.sub(ARGV[16], n * 17 - 15, n * 17)
-  gone[2 * n - 1], gone[2 * n] = ended, fate
-  expiry[2 * n - 1], expiry[2 * n] = expires, ended
-  if n <= told then settled[2 * n - 1], settled[2 * n] = ended, fate .. ARGV[18 + n] end
+  if n <= told then
+    settled[#settled + 1], settled[#settled + 2] = ended, fate .. ARGV[18 + n]
+  else
+    gone[#gone + 1], gone[#gone + 2] = ended, fate
+    expiry[#expiry + 1], expiry[#expiry + 2] = expires, ended
+  end
 end
 put(KEYS[10], gone)
-if traced > 0 then redis.call('ZADD', KEYS[11], 'GT', unpack(expiry)) end
+if #expiry > 0 then redis.call('ZADD', KEYS[11], 'GT', unpack(expiry)) end
 put(KEYS[12], settled)
 for i = back_at, dead_at - 3, 3 do
   local id, score, attempts = ARGV[i], ARGV[i + 1], ARGV[i + 2]
