@@ -123,13 +123,15 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 		at.hurry = bits.Len64(uint64(max(left, 1)))
 	}
 	err := q.coalescer.lines.Do(ctx, at, p, len(p.calls), most, func(all []*parcel) {
-		if len(all) > 1 { // Once they have left, they end with the first that must, though ctx may end before.
-			first := slices.MinFunc(all, func(a, b *parcel) int { return a.deadline.Compare(b.deadline) })
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), first.deadline)
-			defer cancel()
+		if len(all) == 1 {
+			q.deliver(ctx, all)
+			return
 		}
-		q.deliver(ctx, all)
+		// Once they have left, they end with the first that must, though ctx may end before.
+		first := slices.MinFunc(all, func(a, b *parcel) int { return a.deadline.Compare(b.deadline) })
+		together, cancel := context.WithDeadline(context.WithoutCancel(ctx), first.deadline)
+		defer cancel()
+		q.deliver(together, all)
 	})
 	if err != nil {
 		for _, c := range p.calls {
