@@ -386,9 +386,17 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	return c
 }
 
-// promptness is how late a message may be because of other routes. Seed 66 has one that waits for as long as the broker hangs, ten
-// seconds: whether that must be is open.
-const promptness = 15 * time.Second
+// promptness is how late a message may be because of other routes. A shard that takes fewer messages than the sink's
+// window holds cannot tell one that hangs from a slow broker: it waits for the publish timeout, ten seconds.
+func (m *model) promptness() time.Duration {
+	if most := m.w.plan.batch * m.w.plan.inFlight; most < leastWindow {
+		return 15 * time.Second
+	}
+	return 3 * time.Second
+}
+
+// leastWindow is how many messages a sink's window holds at the least.
+const leastWindow = 256
 
 // isPrompt looks whether other routes delay one that is well, where nothing else is the matter.
 func (m *model) isPrompt(l *life, isFirst bool) {
@@ -403,7 +411,7 @@ func (m *model) isPrompt(l *life, isFirst bool) {
 	if at, ok := m.ailed[l.topic]; ok && at > since-30*time.Second || slices.ContainsFunc(m.changes[l.tag], func(at time.Duration) bool { return at > since-30*time.Second }) {
 		return
 	}
-	if late := now - since; late > promptness && !w.isNight {
+	if late := now - since; late > m.promptness() && !w.isNight {
 		w.fail("I8: %s is published %s late, and only other topics ail", l, late)
 	}
 }
