@@ -167,8 +167,11 @@ func (w *world) run(until time.Duration) {
 
 // collect has the garbage collected now and then, while nobody runs: fresh memory costs more.
 func (w *world) collect() {
-	if w.lines-w.collected >= collectEvery {
-		w.collected = w.lines
+	w.mu.Lock()
+	lines := w.lines
+	w.mu.Unlock()
+	if lines-w.collected >= collectEvery {
+		w.collected = lines
 		runtime.GC()
 	}
 }
