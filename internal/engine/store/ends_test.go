@@ -140,6 +140,23 @@ func TestNoHistory(t *testing.T) {
 	require.Nil(t, endOf(t, q, "published", false))
 }
 
+// TestDeadNoMore: a producer that does not know yet of the history cancels a dead letter: nobody is
+// told that it is dead. It checks I11.
+func TestDeadNoMore(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	old := store.New(rdb, storetest.Prefix, q.Name())
+	_, err := old.LoadLayout(t.Context())
+	require.NoError(t, err)
+	remember(t, q, history)
+	create(t, q, "dead", past())
+	newBridge(t, q).finish(buried)
+	require.Equal(t, message.EndDead, endOf(t, q, "dead", true).Kind)
+	require.Equal(t, store.Done, cancel(t, old, "dead"))
+	require.Nil(t, endOf(t, q, "dead", false))
+}
+
 // TestHistoryIsBounded: by count, over all shards together, and by age.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()

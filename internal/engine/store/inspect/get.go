@@ -50,6 +50,9 @@ func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, 
 		}
 		return err
 	})
+	if !ok && found.End != nil && found.End.Kind == message.EndDead {
+		found.End = nil // It is dead no more: whoever ended it did not know yet that the queue has a history.
+	}
 	return found, ok, err
 }
 
