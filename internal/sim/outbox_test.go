@@ -856,6 +856,10 @@ func (m *model) ackedLate(b *bridge, rows []store.SettledRow) {
 		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "database flaky", "slow database", "restore", "wipe", "lost shard") {
 			return
 		}
+		if m.was(began, "redis down", "redis flaky", "slow redis") { // The settler's pass waits for Redis.
+			m.ackedLate(b, rows)
+			return
+		}
 		for _, r := range m.rows {
 			isOf := func(row store.SettledRow) bool { return row.Token == r.token }
 			if r.live && slices.ContainsFunc(rows, isOf) && m.w.database.server.locks[rowLock(r.number)] == nil && !m.hasOperations(r) {
