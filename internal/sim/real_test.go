@@ -136,9 +136,9 @@ func toldOf(r recorded, reply any) string {
 		}
 	}
 	switch verb {
-	case "members", "scan", "hscan", "zscan", "zrandmember":
+	case "members", "scan", "hscan", "zscan", "zrandmember", "rows":
 		return ""
-	case "heartbeat", "hgetall", "hkeys", "hvals", "settled", "rows":
+	case "heartbeat", "hgetall", "hkeys", "hvals", "settled":
 		parts := strings.Fields(strings.NewReplacer("[", " ", "]", " ").Replace(fmt.Sprint(reply)))
 		slices.Sort(parts)
 		return fmt.Sprint(parts)
