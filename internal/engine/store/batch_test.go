@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -176,4 +178,33 @@ func TestQuietInCluster(t *testing.T) {
 		_, err := q.Layouts().Ensure(t.Context(), storetest.Layout(shards))
 		return err == nil && claim(0, 3) == nil
 	}, soon, 50*time.Millisecond)
+}
+
+// TestBatchKeepsItsOrder: where the script does not get to a call of a batch, a later call for
+// the same message waits for it, though it stands in another run.
+func TestBatchKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	q := storetest.New(t, rdb, 1)
+	replace := func(messages ...*message.Message) {
+		requests := make([]store.Request, len(messages))
+		for i, m := range messages {
+			requests[i] = store.Request{Message: m, When: later()}
+		}
+		for _, a := range q.Producer().Schedule(t.Context(), requests, true, store.Durability{}) {
+			require.NoError(t, a.Err)
+		}
+	}
+	large := strings.Repeat("x", store.MaxBatchBytes*3/4)
+	replace(note("a", large))
+	replace(note("b", large))
+	var batch []*message.Message
+	for i := range 43 { // 45 fill a run: it has read enough when it gets to the second large one.
+		batch = append(batch, note(fmt.Sprint("m-", i), "body"))
+	}
+	replace(append(batch, note("a", "first"), note("b", "first"), note("b", "last"))...)
+	found, ok, err := inspect.Get(t.Context(), q, "b", "")
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "last", string(found.Body))
 }

@@ -65,6 +65,7 @@ type run struct {
 	layout *Layout
 	topics string // those that the callers may touch, see [WithTopics]
 	calls  []*call
+	turn   int // how many runs of the kind leave before it
 	bytes  int // of what the calls store, and of themselves
 	stored int // of these, what is stored
 	tags   int
@@ -88,19 +89,24 @@ const (
 )
 
 // runsOf are the runs for the calls of parcels to one place: for those of a kind as few as
-// may be, in their order.
+// may be, in their order; first the first ones of all kinds.
 func runsOf(parcels []*parcel) (runs []*run) {
 	last := map[kind]*run{}
 	for _, p := range parcels {
 		for _, c := range p.calls {
-			k := c.kind()
-			if last[k] == nil || !last[k].add(c, p.caller.most) {
-				last[k] = &run{kind: k, layout: p.layout, topics: p.caller.topics}
-				last[k].add(c, p.caller.most)
-				runs = append(runs, last[k])
+			k, turn := c.kind(), 0
+			if r := last[k]; r != nil {
+				if r.add(c, p.caller.most) {
+					continue
+				}
+				turn = r.turn + 1
 			}
+			last[k] = &run{kind: k, layout: p.layout, topics: p.caller.topics, turn: turn}
+			last[k].add(c, p.caller.most)
+			runs = append(runs, last[k])
 		}
 	}
+	slices.SortStableFunc(runs, func(a, b *run) int { return a.turn - b.turn })
 	return runs
 }
 

@@ -140,14 +140,14 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 	}
 }
 
-// deliver has the calls of parcels to one place run, no more bytes at once than one script
-// may have. Where one has not got on, those that follow wait for their callers' next passes:
-// they would hardly fare better, and must not pass it.
+// deliver has the calls of parcels to one place run: at once one run of a kind, and no more
+// bytes than one script may have. If a call has not got on, those that follow wait for their
+// callers' next passes, so that a later call for a message does not pass an earlier one.
 func (q *core) deliver(ctx context.Context, parcels []*parcel) {
 	v, node := parcels[0].caller.verb, parcels[0].node
 	for runs, stuck := runsOf(parcels), false; len(runs) > 0 && !stuck && ctx.Err() == nil; {
 		n := 1
-		for bytes := runs[0].bytes; node != nil && n < len(runs) && bytes+runs[n].bytes <= MaxBatchBytes; n++ {
+		for bytes := runs[0].bytes; node != nil && n < len(runs) && runs[n].turn == runs[0].turn && bytes+runs[n].bytes <= MaxBatchBytes; n++ {
 			bytes += runs[n].bytes
 		}
 		if v.durable.Asked() {
