@@ -53,6 +53,8 @@ type Config struct {
 	Rules func(queue string) operate.RulesView
 	// Rooms must not wait for anything.
 	Rooms func(queue string) inspect.Rooms
+	// Unconfirmed is as [store.Queue.Unconfirmed] returns it. It must not wait for anything.
+	Unconfirmed func(queue string) []error
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) operate.Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.

@@ -3,6 +3,7 @@ package api_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -69,6 +70,16 @@ func TestOverview(t *testing.T) {
 	for query, field := range map[string]string{"step=x": "step", "from=x": "from", "step=1s": "", "to=2001-01-01T00:00:00Z": ""} {
 		assert.Equal(t, field, s.call("GET", "/queues/QUEUE/forecast?"+query, nil).refused(http.StatusBadRequest, "invalid"), query)
 	}
+}
+
+// TestUnconfirmedShards: a shard tells why nothing is published from it, as the bridge knows it.
+func TestUnconfirmedShards(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	s.unconfirmed = []error{errors.New("0 of 1 replicas did")}
+	shards := s.call("GET", "/queues/QUEUE/shards", nil).is(http.StatusOK)["shards"].([]any)
+	assert.Equal(t, "0 of 1 replicas did", shards[0].(map[string]any)["unconfirmed"])
+	assert.NotContains(t, shards[1], "unconfirmed")
 }
 
 // TestRooms: a queue tells how much its budget and Redis have left, where there is a limit.

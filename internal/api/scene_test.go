@@ -56,14 +56,15 @@ type scene struct {
 	api    *api.API
 	spec   *huma.OpenAPI
 
-	findables []findable
-	server    *httptest.Server
-	log       *testenv.Log
-	tokens    string // where they are
-	level     *level
-	sinks     []api.Sink
-	rooms     inspect.Rooms
-	rules     operate.RulesView
+	findables   []findable
+	server      *httptest.Server
+	log         *testenv.Log
+	tokens      string // where they are
+	level       *level
+	sinks       []api.Sink
+	rooms       inspect.Rooms
+	unconfirmed []error // by shard
+	rules       operate.RulesView
 
 	refusals *refusals
 }
@@ -122,12 +123,13 @@ func newScene(t testing.TB, setting scenery) *scene {
 	s.level, s.refusals = &level{}, &refusals{counts: map[string]int{}}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
-		Queues:   map[string]*operate.Queue{name: {Name: name, Sink: "events", Store: s.queue, Clients: clients}},
-		Sinks:    func() []api.Sink { return s.sinks },
-		Rooms:    func(string) inspect.Rooms { return s.rooms },
-		Rules:    func(string) operate.RulesView { return s.rules },
-		Lateness: func(string) operate.Histogram { return operate.Histogram{} },
-		Guard:    access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
+		Queues:      map[string]*operate.Queue{name: {Name: name, Sink: "events", Store: s.queue, Clients: clients}},
+		Sinks:       func() []api.Sink { return s.sinks },
+		Rooms:       func(string) inspect.Rooms { return s.rooms },
+		Unconfirmed: func(string) []error { return s.unconfirmed },
+		Rules:       func(string) operate.RulesView { return s.rules },
+		Lateness:    func(string) operate.Histogram { return operate.Histogram{} },
+		Guard:       access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
 	s.api, s.spec = a, a.Spec()

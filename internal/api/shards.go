@@ -42,14 +42,10 @@ func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput,
 	if look.Err != nil {
 		return nil, look.Err
 	}
-	unconfirmed, err := look.Queue.Store.Unconfirmed(ctx)
-	if err != nil {
-		return nil, err
-	}
 	out := &shardsOutput{}
 	out.Body.Age = last.age()
 	out.Body.Layout, out.Body.Count = look.Layout.Epoch, look.Layout.Shards
-	out.Body.Shards = operate.ViewShards(in.Queue, &look.QueueStats, unconfirmed)
+	out.Body.Shards = operate.ViewShards(in.Queue, &look.QueueStats, s.config.Unconfirmed(in.Queue))
 	return out, nil
 }
 

@@ -75,7 +75,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			}
 			return states
 		},
-		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.Rooms,
+		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.Rooms, Unconfirmed: p.Queues.Unconfirmed,
 		Lateness: func(queue string) operate.Histogram {
 			bounds, counts := p.Metrics.Lateness(queue)
 			return operate.Histogram{Bounds: bounds, Counts: counts}

@@ -45,6 +45,11 @@ func newAgreement(t *testing.T) *agreement {
 	a, err := api.New(api.Config{
 		Instance: "test", Queues: map[string]*operate.Queue{"orders": q}, Sinks: func() []api.Sink { return nil },
 		Rules: func(string) operate.RulesView { return operate.ViewRules(&cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
+		Unconfirmed: func(string) []error {
+			whys, err := q.Store.Unconfirmed(t.Context())
+			assert.NoError(t, err)
+			return whys
+		},
 		Rooms: func(string) inspect.Rooms {
 			rooms, err := q.Admin().Rooms(t.Context())
 			assert.NoError(t, err)

@@ -57,7 +57,7 @@ func (c statsCommand) Run(p *program) error {
 	for i := range looks {
 		l := &looks[i]
 		if l.hasFailed() {
-			return errors.Join(list.end(nil, ""), all[i].fail("look at", "", l.Err))
+			return errors.Join(list.end(nil, ""), all[i].fail("look at", "", l.err))
 		}
 		if err := c.print(list, l); err != nil {
 			return err
@@ -113,11 +113,12 @@ type look struct {
 	rules operate.RulesView
 	rooms inspect.Rooms
 	rates *operate.Rates
+	err   error // why not all is known
 }
 
 // hasFailed reports whether the look found nothing out. Of a queue that nobody has ever used, it
 // found that out.
-func (l *look) hasFailed() bool { return l.Err != nil && !errors.Is(l.Err, delay.ErrNoLayout) }
+func (l *look) hasFailed() bool { return l.err != nil && !errors.Is(l.err, delay.ErrNoLayout) }
 
 // lookAt looks at all queues at once; before is what an earlier look returned, or nil.
 func lookAt(ctx context.Context, all []*session, before []look) []look {
@@ -131,12 +132,12 @@ func lookAt(ctx context.Context, all []*session, before []look) []look {
 	}
 	looks := make([]look, len(all))
 	for i, l := range operate.LookAt(ctx, queues, earlier, lookTimeout) {
-		looks[i] = look{Look: l, rules: operate.ViewRules(&all[i].config)}
+		looks[i] = look{Look: l, rules: operate.ViewRules(&all[i].config), err: l.Err}
 		if before != nil {
 			looks[i].rates = l.RatesSince(before[i].Look)
 		}
 		if l.Err == nil {
-			looks[i].rooms, l.Err = all[i].rooms(ctx)
+			looks[i].rooms, looks[i].err = all[i].rooms(ctx)
 		}
 	}
 	return looks

@@ -131,7 +131,7 @@ func (s *lines) show(looks []look) error {
 		case s.output.json():
 			err = writeJSON(s.w, l.view())
 		case l.hasFailed():
-			_, err = fmt.Fprintf(s.w, "%-24s %-20s %v\n", formatTime(time.Now()), l.Queue.Name, operate.Plain(l.Err))
+			_, err = fmt.Fprintf(s.w, "%-24s %-20s %v\n", formatTime(time.Now()), l.Queue.Name, operate.Plain(l.err))
 		default:
 			_, err = fmt.Fprintf(s.w, lookLine, append([]any{formatTime(l.At)}, l.cells()[:len(narrowLook)]...)...)
 		}
@@ -239,7 +239,7 @@ func (s *fullScreen) text(looks []look) (string, error) {
 	}
 	for i := range looks {
 		if looks[i].hasFailed() {
-			_, _ = fmt.Fprintf(&w, "\nqueue %s: %s\n", looks[i].Queue.Name, operate.Plain(looks[i].Err))
+			_, _ = fmt.Fprintf(&w, "\nqueue %s: %s\n", looks[i].Queue.Name, operate.Plain(looks[i].err))
 		}
 	}
 	err := describeLooks(&w, looks)

@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,6 +47,7 @@ type Durability struct {
 
 	mu    sync.Mutex
 	asked bool
+	whys  []error // by shard, as far as that is known
 	why   error
 }
 
@@ -55,30 +57,28 @@ func NewDurability(queue *Queue) *Durability { return &Durability{queue: queue} 
 // Run asks until ctx ends. The layout must be made.
 func (w *Durability) Run(ctx context.Context) {
 	for {
-		why := w.ask(ctx)
+		whys, err := w.ask(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.note(why)
+		w.note(whys, err)
 		if !wait.Sleep(ctx, askDurableEvery) {
 			return
 		}
 	}
 }
 
-func (w *Durability) ask(ctx context.Context) error {
+func (w *Durability) ask(ctx context.Context) ([]error, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
-	whys, err := w.queue.Store.Unconfirmed(ctx)
-	if err != nil {
-		return err
-	}
-	return Unconfirmed(whys)
+	return w.queue.Store.Unconfirmed(ctx)
 }
 
-func (w *Durability) note(why error) {
+// note takes what was asked; err is why that is not known.
+func (w *Durability) note(whys []error, err error) {
+	why := cmp.Or(err, Unconfirmed(whys))
 	w.mu.Lock()
-	w.asked, w.why = true, why
+	w.asked, w.whys, w.why = true, whys, why
 	w.mu.Unlock()
 	w.queue.Metrics.Durable(w.queue.Store.Name(), why == nil)
 	switch {
@@ -87,6 +87,14 @@ func (w *Durability) note(why error) {
 	case why != nil && w.trouble.News(why.Error()):
 		w.queue.Logger.Warn("redis does not confirm what it writes: nothing is published until it does", "event", "durability", "err", why)
 	}
+}
+
+// Whys are why the shards' writes are not confirmed, as it was asked last: see
+// [store.Queue.Unconfirmed].
+func (w *Durability) Whys() []error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.whys
 }
 
 // Check is the line of /readyz.
