@@ -67,7 +67,7 @@ function remember(overview) {
 function recall(queue) {
   get(`queues/${name(queue)}/recent`).then(({ points }) => {
     const had = live.history.get(queue) || [];
-    const more = points.map((p) => ({ at: Date.parse(p.at), published: p.published, scheduled: p.scheduled, p50: p.p50_s, p99: p.p99_s }))
+    const more = points.map((p) => ({ at: Date.parse(p.at), over: p.over_s * 1000, published: p.published, scheduled: p.scheduled, p50: p.p50_s, p99: p.p99_s }))
       .filter((p) => !had.some((h) => Math.abs(h.at - p.at) < quiet));
     live.history.set(queue, [...had, ...more].sort((a, b) => a.at - b.at));
     tell();

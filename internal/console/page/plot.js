@@ -51,14 +51,15 @@ export function lines(title, points, series, unit) {
   const drawn = frame(narrow, label, maximum, unit, clock(from, false), clock(to, false));
   series.forEach((s, i) => {
     for (const run of runs(points, s)) {
-      drawn.append(svg('polyline', { class: `line series${i}`, points: run.map((p) => `${x(p.at).toFixed(1)},${y(s.of(p)).toFixed(1)}`).join(' ') }));
+      const drawable = run.length > 1 ? run : [run[0], run[0]]; // One alone is a dot.
+      drawn.append(svg('polyline', { class: `line series${i}`, points: drawable.map((p) => `${x(p.at).toFixed(1)},${y(s.of(p)).toFixed(1)}`).join(' ') }));
     }
   });
   const legend = series.map((s, i) => el(`span.key.series${i}`, null, s.name, ' ', el('b', null, last(s) ? unit(s.of(last(s))) : '–')));
   return el('figure', null, el('figcaption', null, title, ' ', legend), drawn);
 }
 
-const longestStep = 25000; // ms between points that belong together
+const longestStep = 25000; // ms between points that belong together; longer where a point is the mean of more
 
 // runs are the points of a series that follow one another: where none is known, no line
 // says that there was something between.
@@ -67,7 +68,7 @@ function runs(points, s) {
   let before = null;
   for (const p of points) {
     if (s.of(p) === undefined) continue;
-    if (!before || p.at - before.at > longestStep) all.push([]);
+    if (!before || p.at - before.at > Math.max(longestStep, 1.1 * (p.over || 0))) all.push([]);
     all.at(-1).push(p);
     before = p;
   }
