@@ -7,9 +7,9 @@
 // The faults are in breaks.txt: the rule, a name, the file, what stands there, and what is put in
 // its place; further changes, each with its file, where two rules cover each other. Lines before the
 // file that begin with # say why. What stands there must be in the file exactly once. The tree is not changed: the
-// compiler is given the broken file in place of the file, and the simulation's Redis a broken script. A few seeds are tried with all faults
-// first, and with those of the poller only its own simulation, which costs less; then all seeds
-// with what is left. The first seed that fails ends a trial.
+// compiler is given the broken file in place of the file, and the simulation's Redis a broken script. All faults
+// are tried with a few seeds first, those of the poller in its own simulation, which costs less; then what is
+// left with all seeds, in the simulation of the whole. The first seed that fails ends a trial.
 package main
 
 import (
@@ -90,17 +90,18 @@ func run(ctx context.Context, seeds, jobs int, only string) error {
 	if out, err := exec.CommandContext(ctx, "go", "run", "./internal/sim/overlay", filepath.Join(dir, "exact")).CombinedOutput(); err != nil {
 		return fmt.Errorf("overlay: %w\n%s", err, out)
 	}
-	began, left := time.Now(), faults
+	began := time.Now()
 	whole := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "exact", "overlay.json"), "-o", filepath.Join(dir, "whole.test"), "./internal/sim")
 	if out, err := whole.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
-	for from, to := 1, min(few, seeds); from <= seeds && len(left) > 0; from, to = to+1, seeds {
-		if left, err = tryAll(ctx, dir, jobs, left, from, to); err != nil {
-			return err
-		}
+	left, broken := tryAll(ctx, dir, jobs, faults, min(few, seeds), false)
+	if seeds > few && ctx.Err() == nil {
+		var more int
+		left, more = tryAll(ctx, dir, jobs, left, seeds, true)
+		broken += more
 	}
-	found := len(faults) - len(left)
+	found := len(faults) - len(left) - broken
 	fmt.Printf("%d of %d found within %d seeds, in %s\n", found, len(faults), seeds, time.Since(began).Round(time.Second))
 	for _, f := range left {
 		fmt.Printf("SURVIVES %-12s %s\n", f.rule, f.name)
@@ -111,8 +112,9 @@ func run(ctx context.Context, seeds, jobs int, only string) error {
 	return nil
 }
 
-// tryAll tries those seeds with each fault, some faults at the same time, and returns the faults that survive them.
-func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to int) (left []fault, err error) {
+// tryAll tries the seeds up to one with each fault, some faults at the same time, and returns the faults that
+// survive them, and how many could not be tried.
+func tryAll(ctx context.Context, dir string, jobs int, faults []fault, to int, again bool) (left []fault, broken int) {
 	survives, errs := make([]bool, len(faults)), make([]error, len(faults))
 	var trials sync.WaitGroup
 	room := make(chan struct{}, jobs)
@@ -121,24 +123,25 @@ func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to 
 		trials.Go(func() {
 			defer func() { <-room }()
 			began := time.Now()
-			told, err := f.try(ctx, dir, filepath.Join(dir, strconv.Itoa(i)), from, to)
-			if err != nil {
-				errs[i] = fmt.Errorf("%s: %w", f.name, err)
-				return
-			}
-			if survives[i] = told == ""; survives[i] {
-				told = fmt.Sprintf("not found by seeds %d to %d", from, to)
+			told, err := f.try(ctx, dir, filepath.Join(dir, strconv.Itoa(i)), to, again)
+			if errs[i] = err; err != nil {
+				told = "CANNOT BE TRIED: " + err.Error()
+			} else if survives[i] = told == ""; survives[i] {
+				told = fmt.Sprintf("not found by seeds 1 to %d", to)
 			}
 			fmt.Printf("%-12s %-75s %s (%.0f s)\n", f.rule, f.name, told, time.Since(began).Seconds())
 		})
 	}
 	trials.Wait()
 	for i, f := range faults {
-		if survives[i] {
+		switch {
+		case errs[i] != nil:
+			broken++
+		case survives[i]:
 			left = append(left, f)
 		}
 	}
-	return left, errors.Join(errs...)
+	return left, broken
 }
 
 // parse reads the list.
@@ -220,9 +223,17 @@ func (c *change) breaks() (text []byte, err error) {
 	return bytes.Replace(text, []byte(c.was), []byte(c.is), 1), nil
 }
 
-// try runs the simulations with the fault, in a folder of its own. told is empty where none finds anything.
-func (f *fault) try(ctx context.Context, dir, own string, from, to int) (told string, err error) {
-	c := f.changes[0]
+// try runs a simulation with the fault, in a folder of its own: the cheapest, and again that of the whole.
+// told is empty where it does not find anything.
+func (f *fault) try(ctx context.Context, dir, own string, to int, again bool) (told string, err error) {
+	c, simulations, from := f.changes[0], f.simulations(), 1
+	simulation := simulations[0]
+	if again {
+		simulation = simulations[len(simulations)-1]
+	}
+	if again && len(simulations) == 1 {
+		from = few + 1
+	}
 	if verb, isScript := strings.CutSuffix(filepath.Base(c.file), ".lua"); isScript && len(f.changes) == 1 { // It needs no build.
 		if filepath.Base(filepath.Dir(c.file)) == "shared" {
 			verb = "shared"
@@ -231,7 +242,7 @@ func (f *fault) try(ctx context.Context, dir, own string, from, to int) (told st
 		if err != nil {
 			return "", err
 		}
-		return runIn(ctx, filepath.Join(dir, "whole.test"), "./internal/sim", from, to, "SIM_FAULT="+string(change))
+		return runIn(ctx, filepath.Join(dir, "whole.test"), simulation, from, to, "SIM_FAULT="+string(change))
 	}
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		return "", err
@@ -240,18 +251,7 @@ func (f *fault) try(ctx context.Context, dir, own string, from, to int) (told st
 	if err := f.overlay(dir, own); err != nil {
 		return "", err
 	}
-	for i, simulation := range f.simulations() {
-		switch {
-		case i > 0 && from == 1: // The next time: it is dear.
-			return "", nil
-		case i > 0:
-			from = 1
-		}
-		if told, err = tryIn(ctx, own, simulation, from, to); told != "" || err != nil {
-			break
-		}
-	}
-	return told, err
+	return tryIn(ctx, own, simulation, from, to)
 }
 
 // tryIn builds a simulation with the fault, and runs it until a seed fails.
