@@ -360,6 +360,7 @@ type boxStory struct {
 	*actor
 	p       *producer
 	id, key string
+	isHot   bool // what is done about it comes at about the time when it is due
 }
 
 // boxBurst has callers write rows.
@@ -375,6 +376,7 @@ func (w *world) boxBurst(d *decision) {
 		if own.IntN(4) > 0 {
 			s.key = fmt.Sprintf("k%d", own.IntN(4))
 		}
+		s.isHot = w.plan.isOfRows && own.IntN(2) == 0
 		s.actor = &actor{w, s.id, own}
 		w.model.identity(message.Member(s.id, s.key)).isOfRows = true
 		w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(s.live) })
@@ -383,7 +385,7 @@ func (w *world) boxBurst(d *decision) {
 			w.after(between(own, time.Millisecond, 10*time.Second), "", func() { w.plan.actors.Go(other.meddle) })
 		}
 		if own.IntN(4) == 0 { // Two write about one identity.
-			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key}
+			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key, isHot: s.isHot}
 			w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(other.live) })
 		}
 	}
@@ -391,9 +393,13 @@ func (w *world) boxBurst(d *decision) {
 
 // live is what becomes of it.
 func (s *boxStory) live() {
-	for i := range 1 + s.random.IntN(4) {
+	n, pause := 1+s.random.IntN(4), 20*time.Second
+	if s.isHot {
+		n, pause = 2*n, 3*time.Second
+	}
+	for i := range n {
 		if i > 0 {
-			s.rest(between(s.random, time.Millisecond, 20*time.Second))
+			s.rest(between(s.random, time.Millisecond, pause))
 		}
 		if s.w.isOver {
 			return
@@ -489,6 +495,15 @@ func (s *boxStory) transact(isFirst bool) {
 		defer cancel()
 		s.answered("push", tracked.Push(ctx))
 	}
+}
+
+// when is when a message is to be due.
+func (s *boxStory) when() (delay.When, promise) {
+	if s.isHot && !s.chance(8) {
+		d := between(s.random, time.Millisecond, 3*time.Second)
+		return delay.After(d), promise{isDelay: true, delay: d}
+	}
+	return s.actor.when()
 }
 
 // schedule writes another message of the identity.

@@ -21,6 +21,7 @@ type plan struct {
 	span      time.Duration // of the story with trouble
 	isCalm    bool          // there is no trouble at all
 	isOfSink  bool          // there is none but that of topics at the broker
+	isOfRows  bool          // of the outbox: nothing gets lost, and no clock is set, which rules would have to allow for
 	isHeavy   bool          // many messages are due at once, which weigh much where they are settled
 	shards    int
 	batch     int
@@ -65,6 +66,9 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	if p.isOfSink, p.isHeavy = random.IntN(12) == 0, random.IntN(8) == 0; p.isHeavy {
 		p.batch = 60
 	}
+	if p.isOfRows = !p.isOfSink && random.IntN(6) == 0; p.isOfRows {
+		p.box.isThere, p.box.skew = true, 0
+	}
 	p.span = time.Hour
 	p.fleet.policy = poller.Policy{
 		Retry: poller.Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 3 + random.IntN(20)}, ParkPatience: time.Hour,
@@ -80,8 +84,11 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
 		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
 	}
-	if p.isOfSink {
+	switch {
+	case p.isOfSink:
 		troubles = ofTopics
+	case p.isOfRows:
+		bursts, troubles = bursts[2:], ofRows
 	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {

@@ -22,6 +22,12 @@ import (
 // ofTopics are the troubles of topics at the broker.
 var ofTopics = []string{"hang", "full", "missing", "nack", "slow"}
 
+// ofRows are the troubles in which the rules of the outbox hold to the letter.
+var ofRows = append([]string{
+	"redis down", "redis flaky", "slow redis", "pause", "crash", "stall", "takeover", "order", "history",
+	"outbox", "outbox", "outbox", "database away", "database flaky", "slow database", "auditor",
+}, ofTopics...)
+
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
