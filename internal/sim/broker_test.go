@@ -113,6 +113,7 @@ func (p *publish) hand(i int, isFirst bool) {
 	took, o, stores := w.broker.decide(m)
 	took += max(0, p.h.stalled-w.now())
 	copied := w.model.begins(m, isFirst)
+	p.h.claimed(-2)
 	isOver := false
 	end := func(o sinks.Outcome, stores bool) {
 		if isOver {

@@ -31,6 +31,7 @@ type redisEdge struct {
 	skews    []skewed // what its clock was set to, and when
 	isAway   bool
 	isFlaky  bool
+	focus    int // the fate of a third of what it does then; from 6 on there is none
 	isSlow   bool
 	replicas bool // they are there
 	lagging  []*replica
@@ -298,6 +299,9 @@ func (e *redisEdge) asked(c *conn, commands [][]string) {
 	fate := 99
 	if e.isFlaky {
 		fate = w.random.IntN(12)
+		if e.focus < 6 && w.chance(3) {
+			fate = e.focus
+		}
 	}
 	if e.isAway {
 		w.after(there, "", func() { c.cut(errReset) })
@@ -314,6 +318,9 @@ func (e *redisEdge) asked(c *conn, commands [][]string) {
 		w.tell(name + " vanishes")
 	case 3:
 		w.after(w.between(time.Millisecond, late), name+" late", func() { e.execute(c, commands) })
+		if w.chance(2) { // It is in Redis' buffer; who asks knows that it has no connection any more.
+			w.after(w.between(time.Millisecond, time.Second), "", func() { c.cut(errReset) })
+		}
 	case 4:
 		w.after(there, name, func() { e.reply(c, e.execute(c, commands), back) })
 		if e.mayDouble(commands) {
@@ -355,6 +362,9 @@ func (e *redisEdge) execute(c *conn, commands [][]string) []byte {
 		}
 		if e.server.broke != "" {
 			e.w.fail("script: %s", e.server.broke)
+		}
+		if e.server.ran == "claim" {
+			c.h.claimed(1)
 		}
 		e.w.watch(c.h, command, replies[i])
 		e.w.model.ran(replies[i])

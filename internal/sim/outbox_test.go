@@ -384,7 +384,7 @@ func (w *world) boxBurst(d *decision) {
 			other := &boxStory{actor: &actor{w, s.id + "c", rand.New(rand.NewPCG(d.seed, uint64(200+i)))}, p: p, id: s.id, key: s.key}
 			w.after(between(own, time.Millisecond, 10*time.Second), "", func() { w.plan.actors.Go(other.meddle) })
 		}
-		if own.IntN(4) == 0 { // Two write about one identity.
+		if s.isHot || own.IntN(4) == 0 { // Two write about one identity.
 			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key, isHot: s.isHot}
 			w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(other.live) })
 		}
@@ -454,7 +454,7 @@ func (s *boxStory) transact(isFirst bool) {
 	var through sdk.Tx = tx
 	for i := range 1 + s.random.IntN(2) {
 		var l *life
-		if isFirst && i == 0 || s.chance(4) {
+		if isFirst && i == 0 || s.chance(4) || s.isHot && s.chance(3) {
 			if tracked == nil && s.chance(2) {
 				tracked = s.p.boxes[delay.Reject].Track(tx)
 				through = tracked
@@ -736,11 +736,24 @@ func (m *model) rowLeft(l *life, script, by string) {
 	if isProducer && script == "cancel" && m.sweep(l, by) || !isProducer && m.isOfAJob(l, job.Cancel, job.Purge) {
 		l.ends, l.isFixed = append(l.ends, script), false
 	}
+	if script == "cancel" {
+		m.learns(l)
+	}
 	row := m.rows[l.row]
 	isPublished := script == "remove" && row != nil && row.status == 2 // A copy stays where the claim ended before the settle.
 	if len(l.ends) == 0 && l.isRow && !isPublished && !l.isLoose && !m.clockWasSet(m.w.now()-2*time.Minute) {
 		m.w.fail("I4: a %q of %s removed %s, which nobody had asked for", script, by, l)
 	}
+}
+
+// learns looks whether the row of a message that was cancelled in Redis is told, where nothing is the matter.
+func (m *model) learns(l *life) {
+	began := m.w.now()
+	m.w.after(2*patienceOfRows, "", func() {
+		if r := m.rows[l.row]; r != nil && r.status == 1 && !m.was(began, conditions...) && !m.hasOperations(r) && m.w.database.server.locks[rowLock(r.number)] == nil {
+			m.w.fail("I12: row %d has not been told since %s that its message was cancelled", r.number, began)
+		}
+	})
 }
 
 // rowMoved judges that a message of an identity that has rows has another due time.

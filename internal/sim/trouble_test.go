@@ -71,7 +71,8 @@ func (w *world) trouble(d *decision) {
 	case "redis down":
 		w.during(d.kind, min(lasts, 15*time.Second), func() { w.redis.leave(true) }, func() { w.redis.leave(false) })
 	case "redis flaky":
-		w.during(d.kind, lasts, func() { w.redis.isFlaky = true }, func() { w.redis.isFlaky = false })
+		focus := random.IntN(9)
+		w.during(d.kind, lasts, func() { w.redis.isFlaky, w.redis.focus = true, focus }, func() { w.redis.isFlaky = false })
 	case "slow redis":
 		w.slowRedis(lasts)
 	case "no replicas":

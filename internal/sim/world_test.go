@@ -278,12 +278,31 @@ type host struct {
 	stalled time.Duration  // nothing comes in or goes out before; only events use it
 	asked   int            // in this instant
 	askedAt time.Duration
+	claims  int // less what it has handed over to the broker, in these restless seconds
+	since   time.Duration
 }
 
 func (w *world) newHost(name string) *host {
 	h := &host{w: w, name: name, conns: map[*conn]bool{}}
 	w.hosts = append(w.hosts, h)
 	return h
+}
+
+// restless is how long a host may claim more than it publishes, mostFruitless how much more.
+const (
+	restless      = 10 * time.Second
+	mostFruitless = 300
+)
+
+// claimed notes a claim of a host, or that it has handed messages over: what is claimed again and
+// again, and given back each time, costs Redis a core.
+func (h *host) claimed(n int) {
+	if now := h.w.now(); now > h.since+restless {
+		h.claims, h.since = 0, now
+	}
+	if h.claims += n; h.claims > mostFruitless {
+		h.w.fail("I9: %s claims again and again", h.name)
+	}
 }
 
 func (h *host) dead() bool {

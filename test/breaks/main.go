@@ -49,20 +49,18 @@ type change struct{ file, was, is string }
 func main() {
 	seeds := flag.Int("seeds", 300, "how many seeds are tried for each fault")
 	jobs := flag.Int("jobs", 1, "how many faults are tried at the same time")
+	few := flag.Int("few", 40, "how many of them are tried first: most faults need no more")
 	only := flag.String("only", "", "a regular expression: the faults whose names it matches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seeds, *jobs, *only); err != nil {
+	if err := run(ctx, *seeds, *few, *jobs, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "breaks:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to be done
 	}
 }
 
-// few is how many seeds are tried first: most faults need no more.
-const few = 40
-
-func run(ctx context.Context, seeds, jobs int, only string) error {
+func run(ctx context.Context, seeds, few, jobs int, only string) error {
 	names, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -95,10 +93,10 @@ func run(ctx context.Context, seeds, jobs int, only string) error {
 	if out, err := whole.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
-	left, broken := tryAll(ctx, dir, jobs, faults, min(few, seeds), false)
+	left, broken := tryAll(ctx, dir, jobs, faults, 1, min(few, seeds), false)
 	if seeds > few && ctx.Err() == nil {
 		var more int
-		left, more = tryAll(ctx, dir, jobs, left, seeds, true)
+		left, more = tryAll(ctx, dir, jobs, left, few+1, seeds, true)
 		broken += more
 	}
 	found := len(faults) - len(left) - broken
@@ -112,9 +110,9 @@ func run(ctx context.Context, seeds, jobs int, only string) error {
 	return nil
 }
 
-// tryAll tries the seeds up to one with each fault, some faults at the same time, and returns the faults that
+// tryAll tries those seeds with each fault, some faults at the same time, and returns the faults that
 // survive them, and how many could not be tried.
-func tryAll(ctx context.Context, dir string, jobs int, faults []fault, to int, again bool) (left []fault, broken int) {
+func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to int, again bool) (left []fault, broken int) {
 	survives, errs := make([]bool, len(faults)), make([]error, len(faults))
 	var trials sync.WaitGroup
 	room := make(chan struct{}, jobs)
@@ -123,11 +121,11 @@ func tryAll(ctx context.Context, dir string, jobs int, faults []fault, to int, a
 		trials.Go(func() {
 			defer func() { <-room }()
 			began := time.Now()
-			told, err := f.try(ctx, dir, filepath.Join(dir, strconv.Itoa(i)), to, again)
+			told, err := f.try(ctx, dir, filepath.Join(dir, strconv.Itoa(i)), from, to, again)
 			if errs[i] = err; err != nil {
 				told = "CANNOT BE TRIED: " + err.Error()
 			} else if survives[i] = told == ""; survives[i] {
-				told = fmt.Sprintf("not found by seeds 1 to %d", to)
+				told = fmt.Sprintf("not found by seeds %d to %d", from, to)
 			}
 			fmt.Printf("%-12s %-75s %s (%.0f s)\n", f.rule, f.name, told, time.Since(began).Seconds())
 		})
@@ -225,14 +223,11 @@ func (c *change) breaks() (text []byte, err error) {
 
 // try runs a simulation with the fault, in a folder of its own: the cheapest, and again that of the whole.
 // told is empty where it does not find anything.
-func (f *fault) try(ctx context.Context, dir, own string, to int, again bool) (told string, err error) {
-	c, simulations, from := f.changes[0], f.simulations(), 1
+func (f *fault) try(ctx context.Context, dir, own string, from, to int, again bool) (told string, err error) {
+	c, simulations := f.changes[0], f.simulations()
 	simulation := simulations[0]
-	if again {
-		simulation = simulations[len(simulations)-1]
-	}
-	if again && len(simulations) == 1 {
-		from = few + 1
+	if again && len(simulations) > 1 { // Which has not had the first ones.
+		simulation, from = simulations[1], 1
 	}
 	if verb, isScript := strings.CutSuffix(filepath.Base(c.file), ".lua"); isScript && len(f.changes) == 1 { // It needs no build.
 		if filepath.Base(filepath.Dir(c.file)) == "shared" {
