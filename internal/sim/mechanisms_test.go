@@ -156,11 +156,11 @@ func (w *world) wipe() {
 	if recording != nil {
 		recording(w.redis.clock(), []string{"flushall"}, status("OK"))
 	}
+	clear(w.model.holders)
 	for _, r := range w.redis.lagging {
 		w.follows(r)
 	}
 	w.model.layouts = append(w.model.layouts, w.now())
-	clear(w.model.holders)
 	w.model.restored("", -1)
 }
 

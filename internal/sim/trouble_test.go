@@ -263,19 +263,23 @@ func (w *world) restore(shard int, ago time.Duration) {
 		}
 		w.tell("restore " + tag)
 		w.redis.server.restore(tag, r.was)
+		w.model.holders[tag] = r.holder
 		w.model.restored(tag, r.then)
 	})
 }
 
 // replica is what a late replica has of a shard.
 type replica struct {
-	tag  string
-	then time.Duration
-	was  *redisServer
+	tag    string
+	then   time.Duration
+	was    *redisServer
+	holder string
 }
 
 // follows has it have what the primary has now.
-func (w *world) follows(r *replica) { r.then, r.was = w.now(), w.redis.server.snapshot(r.tag) }
+func (w *world) follows(r *replica) {
+	r.then, r.was, r.holder = w.now(), w.redis.server.snapshot(r.tag), w.model.holders[r.tag]
+}
 
 // insist makes an operator's call until it succeeds, for some minutes.
 func (a *actor) insist(call string, do func(context.Context) error) bool {

@@ -93,7 +93,10 @@ func run(ctx context.Context, seeds, few, jobs int, only string) error {
 	if out, err := whole.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
-	left, broken := tryAll(ctx, dir, jobs, faults, 1, min(few, seeds), false)
+	left, broken := faults, 0
+	if few > 0 {
+		left, broken = tryAll(ctx, dir, jobs, faults, 1, min(few, seeds), false)
+	}
 	if seeds > few && ctx.Err() == nil {
 		var more int
 		left, more = tryAll(ctx, dir, jobs, left, few+1, seeds, true)
