@@ -38,7 +38,7 @@ var (
 // lost before or after they were executed, or executed late; instances that die, come
 // back, drain, or are both in charge; routes that are full, missing, slow, nack or hang; a
 // broker and a Redis that are down; clocks that are set; pauses and rates. It checks I1,
-// I3, I6, I7, I9 and I15, and that no machine turns without end.
+// I3, I6, I7, I9, I13 and I15, and that no machine turns without end.
 func TestSimulation(t *testing.T) {
 	if *simSeed != 0 {
 		simulate(t, *simSeed, t.Logf)
@@ -88,7 +88,7 @@ func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[st
 }
 
 // conditions are what may be the matter at a time.
-var conditions = []string{"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "clock", "pause", "rate", "drain", "crash", "two holders"}
+var conditions = []string{"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "clock", "pause", "rate", "drain", "crash", "two holders", "stop", "no replicas"}
 
 const (
 	simShards = 2
@@ -126,6 +126,7 @@ type world struct {
 	isDown   bool              // the broker
 	isAway   bool              // Redis
 	isFlaky  bool
+	isAlone  bool // Redis has no replica: nothing is confirmed
 	isHealed bool
 	changes  [simShards][]time.Duration // when a shard's holder changed
 	holders  [simShards]string
@@ -142,8 +143,9 @@ type promise struct {
 	at             time.Duration // accepted
 	claimed        time.Duration // first
 	cancelled      bool
-	refused        bool // by itself
-	faults         int  // that may have made copies
+	refused        bool                // by itself
+	faults         int                 // that may have made copies
+	handed         map[int]sinks.Class // how each attempt ended that was handed over
 }
 
 // copyOf is what the broker has stored of a message.
@@ -188,6 +190,7 @@ func newWorld(t *testing.T, seed uint64, log func(string, ...any)) *world {
 	w.policy.setDefaults()
 	for range simShards {
 		w.stores = append(w.stores, newFakeStore())
+		w.stores[len(w.stores)-1].skewedAt = -time.Hour
 	}
 	return w
 }
@@ -276,7 +279,7 @@ func (w *world) produce() {
 	}
 	for range 1 + w.random.IntN(6) {
 		w.made++
-		p := &promise{id: fmt.Sprintf("m%04d", w.made), topic: simTopics[w.random.IntN(len(simTopics))], at: w.now()}
+		p := &promise{id: fmt.Sprintf("m%04d", w.made), topic: simTopics[w.random.IntN(len(simTopics))], at: w.now(), handed: map[int]sinks.Class{}}
 		p.shard = w.random.IntN(simShards)
 		if w.random.IntN(4) > 0 {
 			p.key = fmt.Sprintf("k%d-%d", p.shard, w.random.IntN(3))
@@ -369,6 +372,14 @@ func (w *world) trouble() {
 		w.during(name, min(lasts, 5*time.Second), func() { w.anyone((*simInstance).crash) }, w.start)
 	case "two holders":
 		w.during(name, lasts, w.start, func() {})
+	case "stop": // A process that runs no more, and then goes on, as after SIGSTOP. Mostly its lease ends meanwhile.
+		lasts = w.between(3*time.Second, 40*time.Second)
+		w.during(name, lasts, func() {
+			w.anyone(func(in *simInstance) { in.stopped = w.now() + lasts })
+			w.start()
+		}, func() {})
+	case "no replicas":
+		w.during(name, lasts, func() { w.isAlone = true }, func() { w.isAlone = false })
 	}
 	w.after(w.between(50*time.Millisecond, 20*time.Second), "", w.trouble)
 }
@@ -378,7 +389,7 @@ func (w *world) skew(by time.Duration) {
 		return // It ends later.
 	}
 	for _, f := range w.stores {
-		f.skew = by
+		f.skew, f.skewedAt = by, w.now()
 	}
 }
 
@@ -423,7 +434,7 @@ func (w *world) overdue() {
 // changes nothing.
 func (w *world) heal() {
 	w.tell("healed")
-	w.isHealed, w.isDown, w.isAway, w.isFlaky = true, false, false, false
+	w.isHealed, w.isDown, w.isAway, w.isFlaky, w.isAlone = true, false, false, false, false
 	clear(w.modes)
 	w.rate(Rates{})
 	clear(w.paused)
@@ -435,10 +446,11 @@ func (w *world) heal() {
 
 // simInstance is one process with its own poller's parts.
 type simInstance struct {
-	w      *world
-	name   string
-	queue  *Queue
-	shards [simShards]*simDriver
+	w       *world
+	name    string
+	queue   *Queue
+	shards  [simShards]*simDriver
+	stopped time.Duration // nothing of it runs before
 }
 
 // start begins an instance that polls all shards.
@@ -470,7 +482,7 @@ func (w *world) start() {
 	w.instances = append(w.instances, in)
 	w.tell("start " + name)
 	for i := range in.shards {
-		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}}
+		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}, claim: map[string]message.ClaimToken{}, doubted: map[message.ClaimToken]bool{}}
 		d.shard = NewShard(in.queue, i, 1, d, Wakes{
 			Outcomes: d.changed,
 			Room:     func() { d.later("", func() { d.shard.Woken(d.now()) }) },
@@ -572,8 +584,11 @@ type simDriver struct {
 	isGone     bool // it died, or has ended
 	isDraining bool
 	isCut      bool
-	steps      int // planned ones, by which those are known that came to nothing
-	turns      int // in this instant
+	mayNot     bool                          // publish: it knows that it is to end
+	claim      map[string]message.ClaimToken // of messages, with which they were claimed last
+	doubted    map[message.ClaimToken]bool   // claims that must be confirmed, and are not
+	steps      int                           // planned ones, by which those are known that came to nothing
+	turns      int                           // in this instant
 	turnsAt    time.Duration
 	claims     int             // in this second
 	claimed    map[string]bool // by these
@@ -585,11 +600,22 @@ func (d *simDriver) now() time.Duration { return d.in.queue.Now() }
 
 // later tells the shard something in a moment.
 func (d *simDriver) later(name string, do func()) {
-	d.w.after(0, name, func() {
+	d.runs(0, name, func() {
 		if !d.isGone {
 			do()
 			d.step()
 		}
+	})
+}
+
+// runs has the process do something, once it is not stopped.
+func (d *simDriver) runs(after time.Duration, name string, do func()) {
+	d.w.after(after, name, func() {
+		if left := d.in.stopped - d.w.now(); left > 0 {
+			d.runs(left, "", do)
+			return
+		}
+		do()
 	})
 }
 
@@ -612,6 +638,7 @@ func (d *simDriver) step() {
 	}
 	if d.isDraining {
 		d.shard.Drain()
+		d.mayNot = true
 	}
 	next, more := d.shard.Step(now)
 	if !more {
@@ -620,7 +647,7 @@ func (d *simDriver) step() {
 	}
 	d.steps++
 	number := d.steps
-	d.w.after(next-now, "", func() {
+	d.runs(next-now, "", func() {
 		if number == d.steps {
 			d.step()
 		}
@@ -685,21 +712,21 @@ func (d *simDriver) request(name string, execute func(), answer func(now time.Du
 	}
 	switch {
 	case w.isAway || fate == 0:
-		w.after(w.between(time.Millisecond, 100*time.Millisecond), name+" is not sent", tell(errLost))
+		d.runs(w.between(time.Millisecond, 100*time.Millisecond), name+" is not sent", tell(errLost))
 	case fate == 1:
 		w.after(there, name+", whose answer is lost", run)
-		w.after(there+w.between(time.Millisecond, timeout), "", tell(errLost))
+		d.runs(there+w.between(time.Millisecond, timeout), "", tell(errLost))
 	case fate == 2:
-		w.after(there+w.between(time.Millisecond, timeout), "", tell(errLost))
+		d.runs(there+w.between(time.Millisecond, timeout), "", tell(errLost))
 		w.after(there+w.between(time.Millisecond, 2*timeout), name+" late", run)
 	default:
 		w.after(there, name, func() {
 			if w.isAway {
-				w.after(back, "", tell(errLost))
+				d.runs(back, "", tell(errLost))
 				return
 			}
 			execute()
-			w.after(back, "", tell(nil))
+			d.runs(back, "", tell(nil))
 		})
 	}
 }
@@ -727,7 +754,8 @@ func (d *simDriver) Claim(r message.ClaimRequest) {
 		}
 		for i := range claim.Messages {
 			p := w.promises[claim.Messages[i].ID]
-			d.claimed[p.id] = true
+			d.claimed[p.id], d.claim[p.id] = true, r.Token
+			d.doubted[r.Token] = d.in.queue.config.Claims.Durable
 			if p.claimed == 0 {
 				p.claimed = w.now()
 			}
@@ -781,7 +809,14 @@ func (d *simDriver) NoLayout() { panic("there is one") }
 func (d *simDriver) Topics(*batch.Batch, []int) { panic("all topics are taken") }
 
 func (d *simDriver) Confirm(b *batch.Batch) {
-	d.request("confirm", func() {}, func(now time.Duration, err error) { d.shard.Confirmed(now, b, err) })
+	isConfirmed := false
+	d.request("confirm", func() { isConfirmed = !d.w.isAlone }, func(now time.Duration, err error) {
+		if err == nil && !isConfirmed {
+			err = errLost
+		}
+		d.doubted[b.Token] = err != nil
+		d.shard.Confirmed(now, b, err)
+	})
 }
 
 func (d *simDriver) Settle(b *batch.Batch, settlement message.Settlement) {
@@ -799,6 +834,9 @@ func (d *simDriver) Settle(b *batch.Batch, settlement message.Settlement) {
 // Publish gives messages to the broker, one of a chain after the other, as a sink must.
 func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 	w, left := d.w, len(batch)
+	for i := range batch {
+		d.mayPublish(&batch[i])
+	}
 	chains := sinks.NewChains(batch)
 	report := func(i int, o outcome) {
 		if !c.Outcomes.Report(i, o) {
@@ -819,12 +857,16 @@ func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 	hand = func(i int) {
 		m := &batch[i]
 		took, o, stores := w.broker(m)
-		isOver := false
+		isOver, handed := false, w.promises[m.ID].handed
+		if class, isHanded := handed[m.Attempt]; isHanded && class != sinks.Unavailable {
+			w.t.Errorf("I3: %s is handed over as attempt %d again, which ended as %s", m.ID, m.Attempt, class)
+		}
+		handed[m.Attempt] = sinks.Unknown
 		end := func(o outcome, stores bool) {
 			if isOver {
 				return
 			}
-			isOver = true
+			isOver, handed[m.Attempt] = true, o.Class
 			if stores {
 				w.stored = append(w.stored, copyOf{m.ID, m.Attempt, w.now()})
 				w.tell("  stored " + m.ID)
@@ -844,6 +886,23 @@ func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
 	}
 	for _, i := range chains.Heads() {
 		hand(i)
+	}
+}
+
+// mayPublish judges that a message may be given to the broker now.
+func (d *simDriver) mayPublish(m *message.Message) {
+	now, token := d.store.now(), d.claim[m.ID]
+	c := d.store.claims[token]
+	switch {
+	case d.mayNot:
+		d.w.t.Errorf("I13: %s of %s is published in a drain", m.ID, d.in.name)
+	case d.doubted[token]:
+		d.w.t.Errorf("§5: %s of %s is published, and its claim is not confirmed", m.ID, d.in.name)
+	case d.w.active["clock"] > 0 || d.store.skewedAt+time.Minute > d.w.now(): // Redis' clock tells of another instant.
+	case d.store.holder != d.in.name || !now.Before(d.store.until):
+		d.w.t.Errorf("I15: %s of %s is published, and the lease of the shard has ended", m.ID, d.in.name)
+	case c == nil || !now.Before(c.deadline):
+		d.w.t.Errorf("I3: %s of %s is published, and its claim has ended", m.ID, d.in.name)
 	}
 }
 
