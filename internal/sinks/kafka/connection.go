@@ -2,8 +2,10 @@ package kafka
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -191,6 +193,11 @@ func closeAtEnd(ctx context.Context, connection net.Conn) (release func() bool) 
 	return context.AfterFunc(ctx, func() { _ = connection.Close() })
 }
 
+// answerMost bounds an answer, in bytes. What no Kafka says begins with another size.
+const answerMost = 64 << 20
+
+var errNotKafka = errors.New("what listens there does not answer as Kafka does: is it the right port, and does it want TLS?")
+
 // wire notes what became of the bytes of a request.
 type wire struct {
 	net.Conn
@@ -198,6 +205,7 @@ type wire struct {
 	// encodes a whole request before it writes, so the messages are not needed after.
 	encoded       func()
 	wrote, failed bool
+	isAsked       bool // the next that is read is an answer's size
 }
 
 func (w *wire) begin() { w.wrote, w.failed = false, false }
@@ -211,10 +219,27 @@ func (w *wire) Write(b []byte) (int, error) {
 		w.encoded()
 		w.encoded = nil
 	}
-	w.wrote = true
+	w.wrote, w.isAsked = true, true
 	n, err := w.Conn.Write(b)
 	if err != nil {
 		w.failed = true
 	}
 	return n, err
+}
+
+// Read refuses an answer that is too long to be Kafka's. kafka-go would believe its size, and take
+// so much memory or panic, and the bridge would end.
+func (w *wire) Read(b []byte) (int, error) {
+	if !w.isAsked {
+		return w.Conn.Read(b)
+	}
+	w.isAsked = false
+	n, err := io.ReadAtLeast(w.Conn, b, 4)
+	if err == nil && binary.BigEndian.Uint32(b) > answerMost {
+		err = errNotKafka
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }

@@ -58,7 +58,7 @@ func asLoginError(err error) error {
 
 func isNetwork(err error) bool {
 	var network net.Error
-	return isTimeout(err) || errors.As(err, &network) ||
+	return isTimeout(err) || errors.As(err, &network) || errors.Is(err, errNotKafka) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

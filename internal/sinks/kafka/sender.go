@@ -24,9 +24,7 @@ type sender struct {
 // run delivers the queue until it is empty.
 func (s *sender) run() {
 	for batch := s.take(); batch != nil; batch = s.take() {
-		if blocked := s.deliver(batch); blocked != nil {
-			s.failQueue(*blocked)
-		}
+		s.deliver(batch)
 	}
 }
 
@@ -64,9 +62,9 @@ func (s *sender) drop(c *submission) {
 	s.queue = slices.DeleteFunc(s.queue, func(i publication) bool { return i.submission == c })
 }
 
-// deliver hands messages over in order and reports the outcome of each. It
-// returns the outcome because of which nothing that follows may be sent: it
-// would overtake what failed.
+// deliver hands messages over in order and reports the outcome of each. If one fails, what
+// was queued behind it would overtake it, and fails, too. It returns that outcome, because of
+// which nothing more of the batch may be sent.
 func (s *sender) deliver(batch []publication) (blocked *sinks.Outcome) {
 	sent, reply := s.send(batch)
 	switch {
@@ -90,11 +88,14 @@ func (s *sender) deliver(batch []publication) (blocked *sinks.Outcome) {
 	outcome := s.located(reply.outcome)
 	s.sink.failures.note(s.partition, isFailure(outcome))
 	outcome.Place.Partition = int32(s.partition.number)
-	settleInOrder(sent, outcome)
-	if isFailure(outcome) {
-		return &outcome
+	if !isFailure(outcome) {
+		settleInOrder(sent, outcome)
+		return nil
 	}
-	return nil
+	queued := s.takeAll() // Before the outcome is told: what a caller publishes when it knows is not held back.
+	settleInOrder(sent, outcome)
+	settle(queued, overtaking(outcome))
+	return &outcome
 }
 
 // located names the partition as the route of a failure, if it is not the
@@ -107,11 +108,11 @@ func (s *sender) located(outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// failQueue gives up on all that was queued behind a message that failed.
-func (s *sender) failQueue(blocked sinks.Outcome) {
+// takeAll empties the queue.
+func (s *sender) takeAll() []publication {
 	s.sink.mu.Lock()
+	defer s.sink.mu.Unlock()
 	queue := s.queue
 	s.queue = nil
-	s.sink.mu.Unlock()
-	settle(queue, overtaking(blocked))
+	return queue
 }

@@ -31,10 +31,8 @@ func parseAck(m *natsgo.Msg, last *string) sinks.Outcome {
 		return classify(errNoResponders)
 	}
 	var ack struct {
-		Stream    string              `json:"stream"`
-		Sequence  uint64              `json:"seq"`
-		Duplicate bool                `json:"duplicate"`
-		Error     *jetstream.APIError `json:"error"`
+		jetstream.PubAck
+		Error *jetstream.APIError `json:"error"`
 	}
 	switch err := json.Unmarshal(m.Data, &ack); {
 	case err != nil:

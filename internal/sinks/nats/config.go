@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -97,25 +96,17 @@ func (c *Config) servers() []string {
 	return servers
 }
 
-// connect logs in at one server. The connection lives until root ends, it is
-// closed, or it breaks; it never reconnects.
-func (c *Config) connect(root context.Context, server string, l *connection) (*natsgo.Conn, error) {
+// connect logs in at one server. The connection lives until it is closed, or breaks; it never reconnects.
+func (c *Config) connect(d *dialer, server string, adjust func(*natsgo.Options)) (*natsgo.Conn, error) {
 	options, err := c.options(server)
 	if err != nil {
 		return nil, err
 	}
-	dialer := &dialer{root: root, connection: l}
-	options.CustomDialer = dialer
-	options.ClosedCB = l.onClosed
-	options.AsyncErrorCB = l.onError
-	options.FlusherTimeout = 0 // The socket bounds each write itself.
-	// A server that lives answers pings, so that one which is silent for a publish
-	// timeout is dead. The client itself waits as long as it always did.
-	options.PingInterval = max(min(pingInterval, c.PublishTimeout/3), time.Millisecond)
-	options.MaxPingsOut = int((pingsOut + 1) * pingInterval / options.PingInterval)
+	options.CustomDialer = d
+	adjust(&options)
 	nc, err := options.Connect()
-	if errors.Is(err, natsgo.ErrNoServers) && dialer.err != nil {
-		return nil, fmt.Errorf("connect to NATS: %w", dialer.err) // the client hides a refused connection
+	if errors.Is(err, natsgo.ErrNoServers) && d.err != nil {
+		return nil, fmt.Errorf("connect to NATS: %w", d.err) // The client hides a refused connection.
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", c.explain(err))

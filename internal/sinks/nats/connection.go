@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,8 +51,9 @@ func openConnection(root context.Context, config *Config, server string, logger 
 		root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{}),
 		inbox: natsgo.NewInbox() + ".", drained: make(chan struct{}), asked: newQuestions(),
 		turn: make(chan struct{}, 1), waiting: map[uint64]publication{}, denied: newDenials(),
+		writer: newWriter(),
 	}
-	nc, err := config.connect(root, server, l)
+	nc, err := config.connect(&dialer{ctx: root, over: l.watchSocket}, server, l.options)
 	if err != nil {
 		if s := l.socket.Load(); s != nil {
 			_ = s.Close()
@@ -67,6 +69,24 @@ func openConnection(root context.Context, config *Config, server string, logger 
 	}
 	l.spawn(l.watch)
 	return l, nil
+}
+
+// options are those of a publisher's connection.
+func (c *connection) options(options *natsgo.Options) {
+	options.ClosedCB = c.onClosed
+	options.AsyncErrorCB = c.onError
+	options.FlusherTimeout = 0 // The socket bounds each write itself.
+	// A server that lives answers pings, so that one which is silent for a publish
+	// timeout is dead. The client itself waits as long as it always did.
+	options.PingInterval = max(min(pingInterval, c.timeout/3), time.Millisecond)
+	options.MaxPingsOut = int((pingsOut + 1) * pingInterval / options.PingInterval)
+}
+
+// watchSocket wraps the socket that the client gets.
+func (c *connection) watchSocket(conn net.Conn) net.Conn {
+	s := newSocket(c.root, conn, c.timeout, c.abort)
+	c.socket.Store(s)
+	return s
 }
 
 func (c *connection) subscribe(root context.Context) error {

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"os"
 	"syscall"
 	"testing"
-	"unicode/utf8"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -149,30 +147,4 @@ func TestParseAck(t *testing.T) {
 	noResponders := parseAck(&natsgo.Msg{Header: natsgo.Header{"Status": {"503"}}}, new(string))
 	assert.ErrorIs(t, noResponders.Err, errNoResponders)
 	assert.Equal(t, sinks.Unavailable, noResponders.Class)
-}
-
-// FuzzPlainAck holds the short cut against the decoder: it may miss an ack, but
-// never see one if there is none.
-func FuzzPlainAck(f *testing.F) {
-	f.Add([]byte(`{"stream":"ORDERS", "seq":12}`))
-	f.Add([]byte(`{"stream":"a\"b","seq":1}`))
-	f.Add([]byte("{\"stream\":\"\x00\",\"seq\":1}"))
-	f.Add([]byte(`{"stream":"a","seq":01}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		stream, sequence, ok := cutPlainAck(data)
-		if !ok {
-			return
-		}
-		var ack struct {
-			Stream string
-			Seq    uint64
-			Error  json.RawMessage
-		}
-		if err := json.Unmarshal(data, &ack); err != nil || ack.Stream == "" || ack.Error != nil {
-			t.Fatalf("%q: %v", data, err)
-		}
-		if valid := utf8.Valid(stream); valid && ack.Stream != string(stream) || ack.Seq != sequence {
-			t.Fatalf("%q: stream %q, sequence %d", data, stream, sequence)
-		}
-	})
 }

@@ -147,33 +147,25 @@ func (c *connection) await(ctx context.Context, w publication) (number uint64, e
 type writer struct {
 	msg     natsgo.Msg
 	headers []message.Header
-	names   []string // of the headers in msg
-	values  []string // of the same; msg has them in slices of one
+	values  []string // of the headers; msg has them in slices of one
 	reply   []byte
 }
+
+func newWriter() writer { return writer{msg: natsgo.Msg{Header: natsgo.Header{}}} }
 
 func (w *writer) encode(m *message.Message, inbox string, number uint64) *natsgo.Msg {
 	// The token's width is fixed, so no two pairs of ID and token look alike.
 	w.headers = append(w.headers[:0], message.Header{Name: natsgo.MsgIdHdr, Value: m.ID + ":" + m.Token})
 	w.headers = m.AppendHeaders(w.headers)
-	if !slices.EqualFunc(w.headers, w.names, func(h message.Header, name string) bool { return h.Name == name }) {
-		w.name()
-	}
-	for i := range w.headers {
-		w.values[i] = w.headers[i].Value
+	w.values = slices.Grow(w.values[:0], len(w.headers))
+	clear(w.msg.Header)
+	for i, header := range w.headers {
+		w.values = append(w.values, header.Value)
+		w.msg.Header[header.Name] = w.values[i : i+1 : i+1]
 	}
 	w.reply = strconv.AppendUint(append(w.reply[:0], inbox...), number, 10)
 	w.msg.Subject, w.msg.Reply, w.msg.Data = m.Topic, string(w.reply), m.Body
 	return &w.msg
-}
-
-// name makes room for headers that have other names than those of the message before.
-func (w *writer) name() {
-	w.msg.Header, w.names, w.values = make(natsgo.Header, len(w.headers)), w.names[:0], make([]string, len(w.headers))
-	for i, header := range w.headers {
-		w.names = append(w.names, header.Name)
-		w.msg.Header[header.Name] = w.values[i : i+1 : i+1]
-	}
 }
 
 // onAck hears all answers of a connection, one after the other: it must not block.

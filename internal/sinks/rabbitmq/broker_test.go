@@ -183,7 +183,7 @@ func read(t testing.TB, url, queue string, atLeast int) []amqp.Delivery {
 // newMessage makes a message of a queue and topic, under a new id.
 func newMessage(t testing.TB, queue, topic string) message.Message {
 	return message.Message{
-		ID: testenv.Name(t, "id"), Topic: topic, Queue: queue, Body: []byte("body"), Attempt: 1,
+		ID: testenv.Name(t, "id"), Topic: topic, Queue: queue, Body: []byte("body"), Attempt: 1, Token: testenv.Name(t, "token"),
 		DueAt: time.UnixMilli(1_900_000_000_123), ScheduledAt: time.UnixMilli(1_800_000_000_000),
 	}
 }

@@ -17,7 +17,7 @@ var (
 	errBlocked      = errors.New("the broker blocks publishers: it is short of memory or disk")
 	errNacked       = errors.New("the broker takes no responsibility (nack): a queue of the topic is full or has failed, and any of them may have a copy")
 	errUnroutable   = errors.New("no queue is bound for this topic")
-	errTwin         = errors.New("a message of the same id and topic was returned as unroutable, maybe this one")
+	errTwin         = errors.New("a message of the topic was returned as unroutable, maybe this one")
 	errLost         = errors.New("the connection was lost")
 	errNotConnected = errors.New("no connection within the publish timeout")
 	errNoChannel    = errors.New("all channels were in use for other topics for longer than the publish timeout")

@@ -27,6 +27,8 @@ type fake struct {
 	serving   sync.WaitGroup
 	rate      atomic.Int64 // bytes that a connection takes in a second; 0 is no limit
 	refuses   atomic.Bool  // it closes each channel in place of opening it
+	// received is called for each frame of a channel, if it is not nil.
+	received func(kind byte, number uint16, payload []byte)
 
 	mu    sync.Mutex
 	conns []net.Conn
@@ -106,6 +108,9 @@ func (f *fake) serve(conn net.Conn) {
 		if err != nil {
 			return
 		}
+		if f.received != nil && number != 0 {
+			f.received(kind, number, payload)
+		}
 		switch kind {
 		case 1:
 			if !f.method(conn, channels, number, payload) {
@@ -150,6 +155,8 @@ func (f *fake) method(conn net.Conn, channels map[uint16]*fakeChannel, number ui
 		if !channels[number].over {
 			send(conn, number, 85, 11)
 		}
+	case [2]uint16{60, 20}: // consume
+		send(conn, number, 60, 21, appendShort(nil, "consumer"))
 	case [2]uint16{60, 40}: // publish
 		rest := payload[6:]
 		rest = rest[1+int(rest[0]):] // the exchange
@@ -178,6 +185,17 @@ func (f *fake) content(conn net.Conn, channels map[uint16]*fakeChannel, number u
 		acknowledge()
 	} else {
 		f.kept[c.topic] = append(f.kept[c.topic], acknowledge)
+	}
+}
+
+// say has the broker write frames over each connection.
+func (f *fake) say(t testing.TB, frames []byte) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, conn := range f.conns {
+		_, err := conn.Write(frames)
+		require.NoError(t, err)
 	}
 }
 

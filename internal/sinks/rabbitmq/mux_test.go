@@ -11,6 +11,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // newMuxPipe returns a mux that is logged in, what its driver reads, and the
@@ -84,7 +86,8 @@ func TestMuxDivides(t *testing.T) {
 	m, driver, broker := newMuxPipe(t)
 	o, roused := openOn(t, m, broker, 1)
 	heartbeat := []byte{8, 0, 0, 0, 0, 0, 0, frameEnd}
-	back := appendPublish(nil, 1, "", "", []byte{0, 0}, []byte("body that came back"), frameExtra+5)
+	properties := appendTable(binary.BigEndian.AppendUint16(nil, hasHeaders), []message.Header{{Name: message.HeaderUID, Value: "uid"}}, -1)
+	back := appendPublish(nil, 1, "", "", properties, []byte("body that came back"), frameExtra+5)
 	back = back[bytes.IndexByte(back, frameEnd)+1:] // without the method
 	all := bytes.Join([][]byte{
 		appendMethod(nil, 1, methodOpenOK, 0, 0, 0, 0), heartbeat, appendMethod(nil, 1, methodConfirmOK),
@@ -102,7 +105,7 @@ func TestMuxDivides(t *testing.T) {
 	require.Empty(t, roused, "once for all of them")
 	require.Equal(t, []event{
 		{method: methodConfirmOK},
-		{method: methodReturn, returned: &returnedMessage{code: amqp.NoRoute, topic: "topic", body: []byte("body that came back")}},
+		{method: methodReturn, returned: &returnedMessage{code: amqp.NoRoute, topic: "topic", uid: "uid"}},
 		{method: methodAck, tag: 7, isMultiple: true},
 		{method: methodNack, tag: 8},
 	}, o.take())

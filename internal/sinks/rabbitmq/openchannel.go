@@ -22,7 +22,7 @@ type openChannel struct {
 	frames  []byte  // memory of publish
 	taken   []event // memory of take
 
-	returning *returnedMessage // its content is not complete; the reader's own
+	returning *returnedMessage // it is not complete; the reader's own
 	isCounted bool             // the broker has opened it; the mux guards it
 
 	mu       sync.Mutex
@@ -41,11 +41,10 @@ type event struct {
 
 // returnedMessage is a message that the broker could not route.
 type returnedMessage struct {
-	code    uint16
-	topic   string
-	content content
-	left    uint64 // bytes of the body that have not come yet
-	body    []byte
+	code  uint16
+	topic string
+	uid   string
+	left  uint64 // bytes of the body that have not come yet
 }
 
 // receive takes a frame from the broker. isOver says that it was the channel's last.
@@ -61,7 +60,7 @@ func (o *openChannel) receive(kind byte, payload []byte) (isOver bool, err error
 	case kind == frameHeader && o.returning != nil:
 		return false, o.receiveHeader(payload)
 	case kind == frameBody && o.returning != nil:
-		o.receiveBody(payload)
+		o.receiveBody(len(payload))
 		return false, nil
 	default:
 		return false, errMalformed
@@ -94,24 +93,22 @@ func (o *openChannel) receiveMethod(m method, r *reader) (isOver bool, err error
 	return false, err
 }
 
-func (o *openChannel) receiveHeader(payload []byte) (err error) {
+func (o *openChannel) receiveHeader(payload []byte) error {
 	r := reader{rest: payload}
 	r.uint32() // class, weight
 	o.returning.left = r.uint64()
 	if r.isShort {
 		return errMalformed
 	}
-	if o.returning.content, err = readProperties(r.rest); err != nil {
-		return err
-	}
-	o.receiveBody(nil)
+	o.returning.uid = uidIn(r.rest)
+	o.receiveBody(0)
 	return nil
 }
 
-func (o *openChannel) receiveBody(piece []byte) {
+// receiveBody drops a piece of a returned body.
+func (o *openChannel) receiveBody(size int) {
 	back := o.returning
-	back.body = append(back.body, piece...)
-	back.left -= min(back.left, uint64(len(piece)))
+	back.left -= min(back.left, uint64(size))
 	if back.left == 0 {
 		o.returning = nil
 		o.add(event{method: methodReturn, returned: back})

@@ -22,18 +22,13 @@ const (
 	headerFrameExtra = frameExtra + 12
 )
 
-// Flags of the properties that are present, in the order in which they follow.
+// Flags of the properties that we send, in the order in which they follow.
 const (
-	hasContentType     = 1 << 15
-	hasContentEncoding = 1 << 14
-	hasHeaders         = 1 << 13
-	hasDeliveryMode    = 1 << 12
-	hasPriority        = 1 << 11
-	hasCorrelationID   = 1 << 10
-	hasReplyTo         = 1 << 9
-	hasExpiration      = 1 << 8
-	hasMessageID       = 1 << 7
-	hasTimestamp       = 1 << 6
+	hasContentType  = 1 << 15
+	hasHeaders      = 1 << 13
+	hasDeliveryMode = 1 << 12
+	hasMessageID    = 1 << 7
+	hasTimestamp    = 1 << 6
 )
 
 // encoder encodes the properties of the messages of a batch, all into one memory.
@@ -124,87 +119,17 @@ func refusal(reason sinks.Reason, err error) *sinks.Outcome {
 	return &outcome
 }
 
-// content is the part of a returned message that is compared.
-type content struct {
-	id, contentType string
-	headers         map[string]string // each with its type, as it was encoded
-}
+// uidField is how the UID's header begins in the properties. No value has these bytes: they hold
+// a control character.
+var uidField = append(appendShort(nil, message.HeaderUID), 'S')
 
-// readProperties reads the properties up to the message's id.
-func readProperties(properties []byte) (c content, err error) {
-	r := reader{rest: properties}
-	flags := r.uint16()
-	if flags&hasContentType != 0 {
-		c.contentType = r.short()
-	}
-	if flags&hasContentEncoding != 0 {
-		r.short()
-	}
-	if flags&hasHeaders != 0 {
-		if c.headers, err = readTable(r.long()); err != nil {
-			return content{}, err
-		}
-	}
-	for _, octet := range []uint16{hasDeliveryMode, hasPriority} {
-		if flags&octet != 0 {
-			r.octet()
-		}
-	}
-	for _, short := range []uint16{hasCorrelationID, hasReplyTo, hasExpiration} {
-		if flags&short != 0 {
-			r.short()
-		}
-	}
-	if flags&hasMessageID != 0 {
-		c.id = r.short()
-	}
+// uidIn finds the UID in properties; without one it is "".
+func uidIn(properties []byte) string {
+	_, field, _ := bytes.Cut(properties, uidField)
+	r := reader{rest: field}
+	uid := r.long()
 	if r.isShort {
-		return content{}, errMalformed
+		return ""
 	}
-	return c, nil
-}
-
-// readTable reads a table's names and encoded values.
-func readTable(table []byte) (map[string]string, error) {
-	values := map[string]string{}
-	for r := (reader{rest: table}); len(r.rest) > 0; {
-		name, value := r.short(), r.rest
-		switch r.octet() {
-		case 't', 'b', 'B':
-			r.take(1)
-		case 's', 'u':
-			r.take(2)
-		case 'i', 'I', 'f':
-			r.take(4)
-		case 'D':
-			r.take(5)
-		case 'l', 'd', 'T':
-			r.take(8)
-		case 'S', 'x', 'A', 'F':
-			r.long()
-		case 'V':
-		default:
-			return nil, errMalformed
-		}
-		if r.isShort {
-			return nil, errMalformed
-		}
-		values[name] = string(value[:len(value)-len(r.rest)])
-	}
-	return values, nil
-}
-
-// equals reports whether the broker returned exactly this message. Headers that
-// the broker added on the way do not count.
-func (r *returnedMessage) equals(p *publication) bool {
-	own, err := readProperties(p.properties)
-	if err != nil || own.contentType != r.content.contentType || !bytes.Equal(p.body, r.body) {
-		return false
-	}
-	for name, value := range own.headers {
-		if r.content.headers[name] != value {
-			return false
-		}
-	}
-	return true
+	return string(uid)
 }

@@ -16,42 +16,6 @@ import (
 
 const frame = frameMax
 
-// properties encodes a message and reads it again.
-func properties(t *testing.T, m *message.Message) content {
-	t.Helper()
-	encoded, refused := newEncoder(1, frame).properties(m)
-	require.Nil(t, refused)
-	c, err := readProperties(encoded)
-	require.NoError(t, err)
-	return c
-}
-
-// encodedString is a header's value as it is encoded.
-func encodedString(s string) string { return "S" + string(longString(s)) }
-
-func TestProperties(t *testing.T) {
-	t.Parallel()
-	m := newMessage(t, "orders", "topic")
-	m.Headers = map[string]string{"Content-Type": "text/plain", "traceparent": "00-1-2-01", "x-empty": ""}
-	require.Equal(t, content{
-		headers: map[string]string{
-			"traceparent": encodedString("00-1-2-01"), "x-empty": encodedString(""),
-			"delay-id": encodedString(m.ID), "delay-queue": encodedString("orders"), "delay-attempt": encodedString("1"),
-			"delay-uid":    encodedString(m.Token),
-			"delay-due-at": encodedString("2030-03-17T17:46:40.123Z"), "delay-scheduled-at": encodedString("2027-01-15T08:00:00.000Z"),
-		},
-		contentType: "text/plain", id: m.ID,
-	}, properties(t, &m))
-
-	m.Headers = map[string]string{"content-type": ""}
-	require.Contains(t, properties(t, &m).headers, "content-type", "AMQP has no empty property")
-
-	m.ID = strings.Repeat("i", 256)
-	c := properties(t, &m)
-	require.Empty(t, c.id)
-	require.Equal(t, encodedString(m.ID), c.headers["delay-id"])
-}
-
 // TestPropertiesAtTheConsumer publishes with the driver's own reader at the other
 // end, and compares all that it knows.
 func TestPropertiesAtTheConsumer(t *testing.T) {
@@ -76,37 +40,6 @@ func TestPropertiesAtTheConsumer(t *testing.T) {
 		Priority: got.Priority, CorrelationId: got.CorrelationId, ReplyTo: got.ReplyTo, Expiration: got.Expiration,
 		MessageId: got.MessageId, Timestamp: got.Timestamp, Type: got.Type, UserId: got.UserId, AppId: got.AppId, Body: got.Body,
 	})
-}
-
-// TestReadProperties has every property, and every type of a header that another
-// side may add.
-func TestReadProperties(t *testing.T) {
-	t.Parallel()
-	var table []byte
-	values := map[string]string{
-		"t": "t\x01", "b": "b\x01", "B": "B\x01", "s": "s\x00\x01", "u": "u\x00\x01", "i": "i\x00\x00\x00\x01", "I": "I\x00\x00\x00\x01",
-		"f": "f\x00\x00\x00\x01", "D": "D\x01\x00\x00\x00\x01", "l": "l\x00\x00\x00\x00\x00\x00\x00\x01", "d": "d\x00\x00\x00\x00\x00\x00\x00\x01",
-		"T": "T\x00\x00\x00\x00\x00\x00\x00\x01", "S": "S\x00\x00\x00\x01s", "x": "x\x00\x00\x00\x01x", "A": "A\x00\x00\x00\x02t\x01",
-		"F": "F\x00\x00\x00\x04\x01nt\x01", "V": "V",
-	}
-	for name, value := range values {
-		table = append(appendShort(table, name), value...)
-	}
-	all := []byte{0xFF, 0xF8}
-	all = appendLong(appendShort(appendShort(all, "type"), "encoding"), string(table))
-	all = append(all, amqp.Persistent, 9)
-	for _, text := range []string{"correlation", "reply", "expiration", "id"} {
-		all = appendShort(all, text)
-	}
-	c, err := readProperties(all)
-	require.NoError(t, err)
-	require.Equal(t, content{id: "id", contentType: "type", headers: values}, c)
-	for end := range all {
-		_, err := readProperties(all[:end])
-		require.ErrorIs(t, err, errMalformed, "%d of %d bytes", end, len(all))
-	}
-	_, err = readTable(append(appendShort(nil, "name"), '?'))
-	require.ErrorIs(t, err, errMalformed)
 }
 
 func TestPropertiesRefused(t *testing.T) {

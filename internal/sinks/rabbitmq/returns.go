@@ -1,33 +1,35 @@
 package rabbitmq
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
-// noteReturn finds the message that was returned. Returns name no delivery tag,
-// and messages of different Keys may have equal ids, so the message is the
-// first that equals the return in all that we published: where several do, they
-// are copies of each other to every consumer, and it does not matter which of
-// them is published again. If none does, something on the way has changed the
-// content; then no message of that id and topic is known to be stored. Nor is
-// one if a message that is no longer awaited has the same id.
+// noteReturn finds the message that was returned. Returns name no delivery tag, and messages of
+// different Keys may have equal ids, but each has a UID of its own. If several have it, they are
+// copies of one message, and the others may be stored. If none has, something on the way has
+// changed the headers; then no message of that topic is known to be stored.
 func (c *channel) noteReturn(r *returnedMessage) {
-	var twins []*publication
-	isCertain := true
+	var copies, others []*publication
 	for _, p := range c.pending {
-		if p.id == r.content.id && p.topic == r.topic {
-			twins = append(twins, p)
-			isCertain = isCertain && p.submission != nil
+		switch {
+		case p.topic != r.topic:
+		case uidIn(p.properties) == r.uid:
+			copies = append(copies, p)
+		default:
+			others = append(others, p)
 		}
 	}
-	for _, p := range twins {
-		if isCertain && !errors.Is(p.returned, errUnroutable) && r.equals(p) {
-			p.returned = fmt.Errorf("%w: %d", errUnroutable, r.code)
-			return
-		}
+	switch len(copies) {
+	case 0:
+		doubt(others)
+	case 1:
+		copies[0].returned = fmt.Errorf("%w: %d", errUnroutable, r.code)
+	default:
+		doubt(copies)
 	}
-	for _, p := range twins {
+}
+
+// doubt notes of messages that one of them was returned.
+func doubt(messages []*publication) {
+	for _, p := range messages {
 		if p.returned == nil {
 			p.returned = errTwin
 		}

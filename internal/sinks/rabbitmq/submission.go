@@ -29,7 +29,6 @@ type publication struct {
 	submission *submission // nil once the call ended without the broker's answer
 	index      int
 	topic      string
-	id         string         // as far as AMQP has it
 	size       int            // of the body
 	properties []byte         // encoded
 	body       []byte         // from when it is submitted until it is settled: the bytes are the caller's
@@ -52,9 +51,6 @@ func newSubmission(connection *connection, batch []message.Message, outcomes *si
 	for i := range batch {
 		p, m := &s.publications[i], &batch[i]
 		p.submission, p.index, p.topic, p.size = s, i, m.Topic, len(m.Body)
-		if len(m.ID) <= maxShortString {
-			p.id = m.ID
-		}
 		p.properties, p.refused = encoder.properties(m)
 	}
 	return s
