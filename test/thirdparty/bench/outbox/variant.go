@@ -146,7 +146,7 @@ func (w *world) measure(ctx context.Context, v variant, l load) (r result, err e
 	if err := w.prepare(ctx, v, l, q); err != nil {
 		return r, err
 	}
-	before, begin := w.spent(ctx, bridge), time.Now()
+	before, begin := w.spent(bridge), time.Now()
 	switch {
 	case v.after:
 		bridge, err = w.launch(ctx, isRelay, q, l.profile)
@@ -175,7 +175,7 @@ func (w *world) measure(ctx context.Context, v variant, l load) (r result, err e
 	if v.before {
 		r.committed = float64(l.count) / committed.Seconds()
 	}
-	after := w.spent(ctx, bridge)
+	after := w.spent(bridge)
 	for i := range r.cpu {
 		r.cpu[i] = after[i] - before[i]
 	}
