@@ -50,7 +50,8 @@ type Setup struct {
 	Redis, Prefix string
 	Queue         string
 	Shards        int
-	Broker        Broker
+	// Sink is the section of the one sink, alike.
+	Sink string
 	// Queues are further queues, with as many shards and the same sink.
 	Queues []string
 	// QueueKeys are further keys of each queue, in YAML flow style.
@@ -71,7 +72,7 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker, %s}\n", name, s.Shards, s.QueueKeys)
 	}
 	config := fmt.Sprintf("prefix: %s\nredis: %s\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
-		s.Prefix, s.Redis, queues.String(), s.Broker.SinkConfig(), admin, s.Extra)
+		s.Prefix, s.Redis, queues.String(), s.Sink, admin, s.Extra)
 	b := &Bridge{
 		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin, free: free,
 	}

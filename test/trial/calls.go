@@ -1,18 +1,18 @@
 package trial
 
 import (
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
+	"errors"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
 )
 
 // Calls notes how long producers' calls took, by verb, and what was answered.
 // It is safe for concurrent use. A nil one notes nothing.
 type Calls struct {
-	Answers
+	// Counts are the answers by verb and text.
+	Counts map[string]int
 
 	mu      sync.Mutex
 	longest map[string]time.Duration
@@ -31,13 +31,28 @@ func (c *Calls) Time(verb string, call func() error) error {
 
 // Took notes a call that was made.
 func (c *Calls) Took(verb string, took time.Duration, err error) {
-	c.note(verb, err)
+	text := "done"
+	if err != nil {
+		text = "failed"
+	}
+	for _, known := range []error{
+		delay.ErrTooLate, delay.ErrNotFound, delay.ErrMaybePublished, delay.ErrUnavailable, delay.ErrDuplicate,
+		delay.ErrNotDurable, delay.ErrUnknown,
+	} {
+		if errors.Is(err, known) {
+			text = known.Error()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.longest == nil {
 		c.longest = map[string]time.Duration{}
 	}
+	if c.Counts == nil {
+		c.Counts = map[string]int{}
+	}
 	c.longest[verb] = max(c.longest[verb], took)
+	c.Counts[verb+": "+text]++
 }
 
 // Take is the longest call of each verb since the last time.
@@ -47,29 +62,4 @@ func (c *Calls) Take() map[string]time.Duration {
 	longest := c.longest
 	c.longest = nil
 	return longest
-}
-
-// Worst is the longest call since the last time, and its verb.
-func (c *Calls) Worst() (verb string, took time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for v, t := range c.longest {
-		if t > took {
-			verb, took = v, t
-		}
-	}
-	c.longest = nil
-	return verb, took
-}
-
-// Longest is the longest call of each verb since the last time, in a line.
-func (c *Calls) Longest() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var parts []string
-	for _, verb := range slices.Sorted(maps.Keys(c.longest)) {
-		parts = append(parts, fmt.Sprintf("%s %s", verb, c.longest[verb].Round(100*time.Microsecond)))
-	}
-	c.longest = nil
-	return strings.Join(parts, "  ")
 }

@@ -104,8 +104,8 @@ func failover(t *testing.T, f failing) *trial.Outcome {
 		died.Killed, died.Writable, died.Known = healed, healed, healed
 	}
 	resumed := o.Resumed(died.Writable)
-	t.Logf("failover in %s, named after %s; the last shard went on %s later, shards stood still for %s, usually %s; longest call %s %s",
-		died.Writable.Sub(died.Killed), died.Known.Sub(died.Killed), slices.MaxFunc(resumed, time.Time.Compare).Sub(died.Writable), o.Trouble.Gaps, o.Steady.Normal(), o.Verb, o.Longest)
+	t.Logf("failover in %s, named after %s; the last shard went on %s later, shards stood still for %s, usually %s; longest calls %v",
+		died.Writable.Sub(died.Killed), died.Known.Sub(died.Killed), slices.MaxFunc(resumed, time.Time.Compare).Sub(died.Writable), o.Trouble.Gaps, o.Steady.Normal(), o.Longest)
 	t.Log(o.Report, o.Answers, o.Totals.Counters)
 	if !f.durable { // What it had not replicated is gone, and what had become of it.
 		o.Report.Lost, o.Report.CancelledArrived, o.Report.WrongDue = 0, 0, 0

@@ -71,13 +71,13 @@ func newWorld(t *testing.T, o trial.Options) *trial.World {
 	t.Helper()
 	o.Binary, o.Broker, o.Shards = cmp.Or(o.Binary, binary), cmp.Or(o.Broker, "nats"), cmp.Or(o.Shards, 4)
 	w, err := trial.NewWorld(t.Context(), o)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if t.Failed() && w.Bridge != nil {
+		if t.Failed() {
 			t.Log(w.Bridge.Log())
 		}
 		w.Close()
 	})
-	require.NoError(t, err)
 	return w
 }
 
@@ -148,13 +148,13 @@ func TestFlow(t *testing.T) {
 			report, _ := check(t, w)
 			assert.Zero(t, report.Duplicates)
 
-			answers := &trial.Answers{}
+			calls := &trial.Calls{}
 			for _, cancel := range []bool{true, false} {
 				racing := load(w, fmt.Sprintf("race-%t-", cancel), size(500, 20_000), size(2*time.Second, 20*time.Second))
-				require.NoError(t, trial.Race(t.Context(), racing, cancel, w.Ledger, answers))
+				require.NoError(t, trial.Race(t.Context(), racing, cancel, w.Ledger, calls))
 				w.Ledger.Await(2*time.Minute, 2*time.Second)
 			}
-			t.Log(answers.Counts)
+			t.Log(calls.Counts)
 			report, _ = check(t, w)
 			assert.Zero(t, report.Duplicates)
 

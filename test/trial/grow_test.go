@@ -26,7 +26,7 @@ func TestGrow(t *testing.T) {
 		Happen: func(ctx context.Context, w *trial.World) error { return grow(ctx, t, w) },
 	}.Run(t.Context())
 	require.NoError(t, err)
-	t.Log(o.Report, o.Answers, o.Totals.Counters, "the longest call: ", o.Verb, " ", o.Longest)
+	t.Log(o.Report, o.Answers, o.Totals.Counters, "the longest calls: ", o.Longest)
 	assertPromises(t, o.Report, o.Totals)
 	assert.LessOrEqual(t, int64(o.Report.Duplicates), o.Totals.Counters["suspected_duplicates"])
 	for _, verb := range []string{"schedule", "cancel", "reschedule"} {

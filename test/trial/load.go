@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -91,40 +90,9 @@ func schedule(ctx context.Context, client *delay.Client, requests []delay.Reques
 	return nil
 }
 
-// Answers counts a run's answers by text.
-type Answers struct {
-	mu     sync.Mutex
-	Counts map[string]int
-}
-
-func (a *Answers) note(verb string, err error) {
-	if a == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.Counts == nil {
-		a.Counts = map[string]int{}
-	}
-	text := "done"
-	if err != nil {
-		text = "failed"
-	}
-	for _, known := range []error{
-		delay.ErrTooLate, delay.ErrNotFound, delay.ErrMaybePublished, delay.ErrUnavailable, delay.ErrDuplicate,
-		delay.ErrNotDurable, delay.ErrUnknown,
-	} {
-		if errors.Is(err, known) {
-			text = known.Error()
-		}
-	}
-	a.Counts[verb+": "+text]++
-}
-
 // Cancel cancels, and records what the answer promises.
-func Cancel(ctx context.Context, client *delay.Client, ref delay.Ref, ledger *Ledger, answers *Answers) error {
-	err := client.Cancel(ctx, ref)
-	answers.note("cancel", err)
+func Cancel(ctx context.Context, client *delay.Client, ref delay.Ref, ledger *Ledger, calls *Calls) error {
+	err := calls.Time("cancel", func() error { return client.Cancel(ctx, ref) })
 	return ledger.CancelAnswered(ref.ID, err)
 }
 
@@ -146,10 +114,9 @@ func (l *Ledger) CancelAnswered(id string, err error) error {
 
 // Reschedule reschedules, and records what the answer promises.
 func Reschedule(
-	ctx context.Context, client *delay.Client, ref delay.Ref, due time.Time, ledger *Ledger, answers *Answers,
+	ctx context.Context, client *delay.Client, ref delay.Ref, due time.Time, ledger *Ledger, calls *Calls,
 ) error {
-	err := client.Reschedule(ctx, ref, delay.At(due))
-	answers.note("reschedule", err)
+	err := calls.Time("reschedule", func() error { return client.Reschedule(ctx, ref, delay.At(due)) })
 	return ledger.RescheduleAnswered(ref.ID, due, err)
 }
 
@@ -174,7 +141,7 @@ func (l *Ledger) RescheduleAnswered(id string, due time.Time, err error) error {
 
 // Race schedules count messages and sends a cancel, or a reschedule, for each
 // within 50 ms of its due time.
-func Race(ctx context.Context, load Load, cancel bool, ledger *Ledger, answers *Answers) error {
+func Race(ctx context.Context, load Load, cancel bool, ledger *Ledger, calls *Calls) error {
 	random := rand.New(rand.NewPCG(load.Seed, 2)) //nolint:gosec // a seed makes the run repeatable
 	start := time.Now().Add(load.Lead)
 	type shot struct {
@@ -205,9 +172,9 @@ func Race(ctx context.Context, load Load, cancel bool, ledger *Ledger, answers *
 		time.Sleep(time.Until(s.at)) //nolint:forbidigo // the load's own timetable
 		group.Go(func() error {
 			if cancel {
-				return Cancel(ctx, load.Client, s.ref, ledger, answers)
+				return Cancel(ctx, load.Client, s.ref, ledger, calls)
 			}
-			return Reschedule(ctx, load.Client, s.ref, s.due, ledger, answers)
+			return Reschedule(ctx, load.Client, s.ref, s.due, ledger, calls)
 		})
 	}
 	return group.Wait()

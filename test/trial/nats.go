@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -111,4 +112,32 @@ func (b natsBroker) Stored(ctx context.Context, topic string) (int64, error) {
 		return 0, err
 	}
 	return int64(stream.CachedInfo().State.Msgs), nil
+}
+
+// CountPublishes counts what reaches the broker for a topic from now on, until
+// the returned function is called: also the copies that NATS recognises and
+// drops, which no consumer of a stream sees. The other brokers drop nothing, so
+// there it is what the ledger got.
+func (w *World) CountPublishes() (count func() int, end func(), err error) {
+	b, ok := w.Broker.(natsBroker)
+	if !ok {
+		return w.Ledger.Arrived, func() {}, nil
+	}
+	nc, _, err := b.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	var published atomic.Int64
+	all, err := nc.Subscribe(w.Topic, func(*natsgo.Msg) { published.Add(1) })
+	if err == nil {
+		err = all.SetPendingLimits(-1, -1)
+	}
+	if err == nil {
+		err = nc.Flush() // The server has the subscription.
+	}
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return func() int { return int(published.Load()) }, nc.Close, nil
 }

@@ -83,21 +83,11 @@ func (r *OutboxRun) endPhase() {
 
 // Run makes a world, and ends it.
 func (t OutboxTrial) Run(ctx context.Context) (*OutboxOutcome, error) {
-	w, err := NewWorld(ctx, t.Options)
-	if w != nil {
-		defer w.Close()
-	}
+	w, stop, err := newPair(ctx, t.Options)
 	if err != nil {
 		return nil, err
 	}
-	second, err := w.SecondBridge()
-	if err != nil {
-		return nil, err
-	}
-	if err := second.Start(ctx); err != nil {
-		return nil, err
-	}
-	stop := w.Consume(ctx)
+	defer w.Close()
 	r := &OutboxRun{World: w, calls: &Calls{}, seed: t.Seed}
 	business := &Business{
 		Database: w.Database, Queue: w.setup.Queue, Topic: w.Topic, Rate: t.Rate, Spread: t.Spread, Seed: t.Seed, Producers: t.Producers,
@@ -108,14 +98,9 @@ func (t OutboxTrial) Run(ctx context.Context) (*OutboxOutcome, error) {
 		return nil, errors.Join(err, stop())
 	}
 	defer hangUp()
-	producing, finish := context.WithCancel(ctx)
-	defer finish()
-	done := make(chan error, 1)
-	go func() { done <- business.Run(producing) }()
-	err = t.Happen(ctx, r)
+	err = While(ctx, business.Run, func(ctx context.Context) error { return t.Happen(ctx, r) })
 	r.endPhase()
-	finish()
-	if err = errors.Join(err, <-done); err != nil {
+	if err != nil {
 		return nil, errors.Join(err, stop(), logOf(w))
 	}
 	return t.judge(ctx, r, business, stop)
@@ -142,14 +127,9 @@ func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business
 	arriving, end := context.WithTimeout(ctx, time.Minute) // The limit may be used up.
 	defer end()
 	err := errors.Join(r.World.arrived(arriving), stop())
-	for _, b := range r.World.Bridges() {
-		if failure := b.Stop(); failure != nil {
-			err = errors.Join(err, fmt.Errorf("stop a bridge: %w", failure))
-		}
-		o.Kills += b.kills
-		o.Log += b.Log()
-	}
 	var failure error
+	o.Kills, o.Log, failure = r.World.stopAll()
+	err = errors.Join(err, failure)
 	if o.Tally, failure = business.Book.Close(ctx, r.World.Database, r.World.Ledger, r.list); failure != nil {
 		return nil, errors.Join(err, failure)
 	}

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/delaybridge/delaybridge/delay"
 )
 
@@ -36,9 +34,8 @@ type Outcome struct {
 	// Steady is from when the bridges had their shards until Happen, Trouble
 	// from then on to the end of the load.
 	Steady, Trouble Phase
-	// Verb is that of the longest call, Longest how long it took.
-	Verb    string
-	Longest time.Duration
+	// Longest is the longest call of each verb since the bridges had their shards.
+	Longest map[string]time.Duration
 	// Resumed is the first arrival of each shard after an instant.
 	Resumed func(since time.Time) []time.Time
 	// Log is what the bridges have printed.
@@ -47,29 +44,19 @@ type Outcome struct {
 
 // Run makes a world, and ends it.
 func (t Trial) Run(ctx context.Context) (*Outcome, error) {
-	w, err := NewWorld(ctx, t.Options)
-	if w != nil {
-		defer w.Close()
-	}
+	w, stop, err := newPair(ctx, t.Options)
 	if err != nil {
 		return nil, err
 	}
+	defer w.Close()
 	w.Ledger.CountShards(t.Options.Shards)
-	second, err := w.SecondBridge()
-	if err != nil {
-		return nil, err
-	}
-	if err := second.Start(ctx); err != nil {
-		return nil, err
-	}
-	stop := w.Consume(ctx)
 	calls, marks := &Calls{}, []Mark(nil)
 	mark := func(name string) { marks = append(marks, Mark{Name: name, At: time.Now()}) }
-	err = t.load(ctx, w, calls, func() error {
+	err = t.load(ctx, w, calls, func(ctx context.Context) error {
 		const handedOver = 3 * time.Second // The second bridge has its shards.
 		err := Sleep(ctx, handedOver)
 		mark("steady")
-		_ = calls.Longest()
+		calls.Take()
 		err = errors.Join(err, Sleep(ctx, t.Before))
 		mark("trouble")
 		if err != nil {
@@ -86,7 +73,7 @@ func (t Trial) Run(ctx context.Context) (*Outcome, error) {
 }
 
 // load runs the churn while something happens.
-func (t Trial) load(ctx context.Context, w *World, calls *Calls, happen func() error) error {
+func (t Trial) load(ctx context.Context, w *World, calls *Calls, happen func(context.Context) error) error {
 	durable := delay.Memory
 	if t.Durable {
 		durable = delay.Replicas(w.Group.Replicas())
@@ -99,13 +86,7 @@ func (t Trial) load(ctx context.Context, w *World, calls *Calls, happen func() e
 		Client: client, Topic: w.Topic, Rate: t.Rate, Lead: 200 * time.Millisecond, Spread: 2 * time.Second,
 		BodySize: 32, Keys: 25 * t.Options.Shards, Calls: calls, Seed: rand.Uint64(), //nolint:gosec // any seed will do
 	}}
-	loading, finish := context.WithCancel(ctx)
-	defer finish()
-	var producing errgroup.Group
-	producing.Go(func() error { return churn.Run(loading, w.Ledger) })
-	err = happen()
-	finish()
-	return errors.Join(err, producing.Wait())
+	return While(ctx, func(ctx context.Context) error { return churn.Run(ctx, w.Ledger) }, happen)
 }
 
 // judge waits until all has arrived that is still there.
@@ -129,12 +110,7 @@ func (t Trial) judge(ctx context.Context, w *World, calls *Calls, marks []Mark, 
 	}
 	phases := w.Ledger.Phases(marks)
 	o.Steady, o.Trouble = phases[0], phases[1]
-	o.Verb, o.Longest = calls.Worst()
-	for _, b := range w.Bridges() {
-		if err := b.Stop(); err != nil {
-			return nil, err
-		}
-		o.Log += b.Log()
-	}
-	return o, nil
+	o.Longest = calls.Take()
+	_, o.Log, err = w.stopAll()
+	return o, err
 }

@@ -64,8 +64,6 @@ type Options struct {
 	Copies bool
 	// Link puts a proxy between the bridge and the broker.
 	Link bool
-	// Extra are further lines of the bridge's configuration.
-	Extra string
 	// Database is "postgres" or "mariadb" for a database with an outbox.
 	Database string
 	// Outbox are further keys of the outbox's section.
@@ -88,29 +86,68 @@ func (w *World) Prefix() string { return w.setup.Prefix }
 
 // NewWorld starts Redis, the broker and the bridge, and makes a topic.
 func NewWorld(ctx context.Context, o Options) (*World, error) {
-	dir, err := os.MkdirTemp("", "delaybridge-trial-")
+	w, err := makeWorld(ctx, o)
 	if err != nil {
+		w.Close()
 		return nil, err
 	}
-	w := &World{Dir: dir, Topic: "trial-" + strings.ToLower(rand.Text()[:8]), Ledger: NewLedger()}
+	return w, nil
+}
+
+// newPair is a world with two bridges, whose ledger is fed until stop is called.
+func newPair(ctx context.Context, o Options) (w *World, stop func() error, err error) {
+	if w, err = NewWorld(ctx, o); err != nil {
+		return nil, nil, err
+	}
+	second, err := w.SecondBridge()
+	if err == nil {
+		err = second.Start(ctx)
+	}
+	if err != nil {
+		w.Close()
+		return nil, nil, err
+	}
+	return w, w.Consume(ctx), nil
+}
+
+// stopAll stops the bridges, and returns how often they were killed and what they have printed.
+func (w *World) stopAll() (kills int, log string, err error) {
+	for _, b := range w.Bridges() {
+		if failure := b.Stop(); failure != nil {
+			err = errors.Join(err, fmt.Errorf("stop a bridge: %w", failure))
+		}
+		kills += b.kills
+		log += b.Log()
+	}
+	return kills, log, err
+}
+
+func makeWorld(ctx context.Context, o Options) (*World, error) {
+	w := &World{Topic: "trial-" + strings.ToLower(rand.Text()[:8]), Ledger: NewLedger()}
+	var err error
+	if w.Dir, err = os.MkdirTemp("", "delaybridge-trial-"); err != nil {
+		return w, err
+	}
 	section, err := w.startRedis(ctx, o)
 	if err != nil {
 		return w, err
 	}
-	if err := w.startBroker(ctx, o); err != nil {
+	sink, err := w.startBroker(ctx, o)
+	if err != nil {
 		return w, err
 	}
+	extra := ""
 	if o.Database != "" {
 		if w.Database, err = StartDatabase(ctx, o.Database, o.Reverts); err != nil {
 			return w, err
 		}
-		o.Extra += "\n" + w.Database.section(o.Outbox)
+		extra = w.Database.section(o.Outbox)
 	}
 	w.setup = Setup{
-		Redis: section, Prefix: "trial", Queue: queueName, Shards: o.Shards, Broker: w.reached(), Extra: o.Extra,
+		Redis: section, Prefix: "trial", Queue: queueName, Shards: o.Shards, Sink: sink, Extra: extra,
 		Queues: o.Queues, QueueKeys: o.QueueKeys,
 	}
-	if w.Bridge, err = NewBridge(o.Binary, dir, w.setup); err != nil {
+	if w.Bridge, err = NewBridge(o.Binary, w.Dir, w.setup); err != nil {
 		return w, err
 	}
 	w.queue = store.New(w.RDB, w.setup.Prefix, w.setup.Queue)
@@ -128,31 +165,30 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	return w, w.Bridge.Start(ctx)
 }
 
-// startBroker starts the broker, and before it the link to it.
-func (w *World) startBroker(ctx context.Context, o Options) error {
-	advertised, err := w.startLink(ctx, o)
+// startBroker starts the broker, and before it the link to it, which a broker that advertises
+// its address has to know. It returns the sink's section, too.
+func (w *World) startBroker(ctx context.Context, o Options) (sink string, err error) {
+	advertised := ""
+	if o.Link {
+		if w.Link, err = faultproxy.New(ctx, ""); err != nil {
+			return "", err
+		}
+		advertised = w.Link.Addr()
+	}
+	broker, err := StartBroker(ctx, o.Broker, advertised)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if w.Broker, err = StartBroker(ctx, o.Broker, advertised); err != nil {
-		return err
-	}
-	if w.Link != nil {
-		w.Link.Forward(w.Broker.Server().Addr())
-	}
-	if b, ok := w.Broker.(natsBroker); ok && o.Copies {
+	if b, ok := broker.(natsBroker); ok && o.Copies {
 		b.memory = shortestMemory
-		w.Broker = b
+		broker = b
 	}
-	return nil
-}
-
-// reached is the broker as the bridge's configuration has it.
-func (w *World) reached() Broker {
-	if w.Link == nil {
-		return w.Broker
+	w.Broker, sink = broker, broker.SinkConfig()
+	if w.Link != nil {
+		w.Link.Forward(broker.Server().Addr())
+		sink = strings.ReplaceAll(sink, broker.Server().Addr(), w.Link.Addr())
 	}
-	return overLink{w.Broker, w.Link}
+	return sink, nil
 }
 
 // startRedis returns the section of a configuration, too.

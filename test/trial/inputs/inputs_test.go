@@ -38,10 +38,8 @@ func TestBadInputIsRefused(t *testing.T) {
 	w, err := trial.NewWorld(ctx, trial.Options{
 		Binary: binary, Broker: "nats", Shards: 2, Database: "postgres", Outbox: "horizon: 2h", Redis: []string{"--appendonly", "yes"},
 	})
-	if w != nil {
-		t.Cleanup(w.Close)
-	}
 	require.NoError(t, err)
+	t.Cleanup(w.Close)
 	nc, err := natsgo.Connect(w.Broker.Server().URL())
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

@@ -20,7 +20,7 @@ func (b *bench) startBridge(ctx context.Context, redis string, broker trial.Brok
 		return nil, err
 	}
 	bridge, err := trial.NewBridge(b.binary, dir, trial.Setup{
-		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Broker: broker, Queues: more,
+		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Sink: broker.SinkConfig(), Queues: more,
 	})
 	if err != nil {
 		return nil, err

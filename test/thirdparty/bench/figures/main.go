@@ -118,11 +118,7 @@ func (r run) world(ctx context.Context, o trial.Options) (*trial.World, error) {
 	if o.Redis == nil {
 		o.Redis = []string{"--appendonly", "yes"}
 	}
-	w, err := trial.NewWorld(ctx, o)
-	if err != nil && w != nil {
-		w.Close()
-	}
-	return w, err
+	return trial.NewWorld(ctx, o)
 }
 
 func rate(count int, d time.Duration) float64 { return float64(count) / d.Seconds() }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func (r run) scale(ctx context.Context, c *scaleCase, count int) (float64, error
 		return 0, err
 	}
 	due, err := fillAhead(ctx, w, filling{count: count}, 20_000)
-	if err != nil {
+	if err := errors.Join(err, trial.Sleep(ctx, time.Until(due))); err != nil {
 		return 0, err
 	}
 	end, err := w.Drained(ctx)
