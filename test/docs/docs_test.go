@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
-	"github.com/delaybridge/delaybridge/test/flow"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // binary is the bridge that a reader has installed.
@@ -23,7 +23,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "delaybridge-docs-")
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }()
-		binary, err = flow.Build(context.Background(), dir)
+		binary, err = trial.Build(context.Background(), dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

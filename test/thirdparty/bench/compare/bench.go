@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // measureLimit ends a measurement that hangs.
@@ -35,11 +36,10 @@ func newBench(ctx context.Context, s settings, root string) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{settings: s, root: root, dir: dir, binary: filepath.Join(dir, "bridge"), slack: 1, load: loadAverage()}
-	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", b.binary, "./cmd/bridge")
-	if output, err := build.CombinedOutput(); err != nil {
+	b := &bench{settings: s, root: root, dir: dir, slack: 1, load: loadAverage()}
+	if b.binary, err = trial.Build(ctx, dir); err != nil {
 		b.close()
-		return nil, fmt.Errorf("build the bridge: %w: %s", err, output)
+		return nil, err
 	}
 	return b, nil
 }

@@ -9,18 +9,18 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/delaybridge/delaybridge/test/flow"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // startBridge runs a bridge, and waits until it is ready. redis is its section of
 // a configuration; more are further queues.
-func (b *bench) startBridge(ctx context.Context, redis string, broker flow.Broker, more ...string) (*flow.Bridge, error) {
+func (b *bench) startBridge(ctx context.Context, redis string, broker trial.Broker, more ...string) (*trial.Bridge, error) {
 	dir, err := os.MkdirTemp(b.dir, "bridge-")
 	if err != nil {
 		return nil, err
 	}
-	bridge, err := flow.NewBridge(b.binary, dir, flow.Setup{
-		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Broker: broker, Queues: more,
+	bridge, err := trial.NewBridge(b.binary, dir, trial.Setup{
+		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Sink: broker.SinkConfig(), Queues: more,
 	})
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ type through struct {
 
 	bench  *bench
 	rdb    redis.UniversalClient
-	bridge *flow.Bridge
+	bridge *trial.Bridge
 	to     target
 	cpu    map[metric]func() time.Duration
 	next   int // the first number that is free
@@ -162,10 +162,10 @@ func (t target) arrive(ctx context.Context, topic string, s sample, l load, do f
 
 // consume notes when the broker has stored the messages of a topic, until it is
 // stopped; where the broker does not tell, when a consumer gets them.
-func consume(ctx context.Context, from flow.Broker, topic string, to *arrivals) (stop func() error) {
+func consume(ctx context.Context, from trial.Broker, topic string, to *arrivals) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- from.Consume(ctx, topic, func(r flow.Record) { to.noteAt(r.ID, r.At) }) }()
+	go func() { done <- from.Consume(ctx, topic, func(r trial.Record) { to.noteAt(r.ID, r.At) }) }()
 	return func() error {
 		cancel()
 		return <-done

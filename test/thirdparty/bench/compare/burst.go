@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/delaybridge/delaybridge/test/flow"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // steadyQueue is the other queue of the same bridge.
 const steadyQueue = "steady"
 
 func openBurst(ctx context.Context, b *bench) (*field, error) {
-	f, err := openBroker(ctx, b, "nats", func(broker flow.Broker) []contender {
+	f, err := openBroker(ctx, b, "nats", func(broker trial.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker)}
 		run := func(burst int, steady bool) func(context.Context) (sample, error) {
 			return func(ctx context.Context) (sample, error) { return b.burstBeside(ctx, to, burst, steady) }

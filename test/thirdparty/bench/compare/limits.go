@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/test/flow"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // publisher publishes with a client library alone, and returns when all is
 // acknowledged.
-type publisher func(ctx context.Context, broker flow.Broker, topic string, s series) error
+type publisher func(ctx context.Context, broker trial.Broker, topic string, s series) error
 
 // series are messages for a publisher: each when it is due, or, where load.due is
 // zero, all as fast as they can go.
@@ -50,7 +50,7 @@ func asBridged(i int) []message.Header {
 }
 
 // publishNATS keeps a window of messages without an answer.
-func publishNATS(ctx context.Context, broker flow.Broker, topic string, s series) error {
+func publishNATS(ctx context.Context, broker trial.Broker, topic string, s series) error {
 	nc, js, err := connectNATS(broker.Server().URL())
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ const (
 	rabbitWindow      = 1000
 )
 
-func publishRabbitMQ(ctx context.Context, broker flow.Broker, topic string, s series) error {
+func publishRabbitMQ(ctx context.Context, broker trial.Broker, topic string, s series) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for n := range rabbitConnections {
 		group.Go(func() error {
@@ -140,7 +140,7 @@ func publishOn(ctx context.Context, channel *amqp.Channel, topic string, s serie
 	return group.Wait()
 }
 
-// kafkaPartitions is how many a topic of flow has.
+// kafkaPartitions is how many a topic of a trial has.
 const kafkaPartitions = 6
 
 // onlyID is the one header of a message in Kafka.
@@ -150,7 +150,7 @@ func onlyID(i int) []message.Header {
 
 // publishKafka has one request a partition under way, of what is due and no more
 // than a batch.
-func publishKafka(ctx context.Context, broker flow.Broker, topic string, s series) error {
+func publishKafka(ctx context.Context, broker trial.Broker, topic string, s series) error {
 	transport := &kafka.Transport{}
 	defer transport.CloseIdleConnections()
 	client := &kafka.Client{Addr: kafka.TCP(broker.Server().Addr()), Timeout: patience, Transport: transport}

@@ -106,7 +106,7 @@ func partNames() []string {
 // also runs another program of this module.
 func also(args ...string) func(context.Context, *bench) (string, error) {
 	return func(ctx context.Context, b *bench) (string, error) {
-		args := append([]string{"run", "-C", "bench"}, args...)
+		args := append([]string{"run", "-C", "test/thirdparty/bench"}, args...)
 		args = append(args, fmt.Sprintf("-repeat=%d", b.repeat))
 		if b.quick {
 			args = append(args, fmt.Sprintf("-count=%d", b.count))

@@ -48,22 +48,22 @@ func (v rival) on(b *bench) contender {
 		}
 		defer st.end()
 		defer func() { err = errors.Join(err, st.close(context.WithoutCancel(ctx))) }()
-		trial := &trial{stage: st, rival: v, bench: b, sample: sample{}}
-		if err := trial.one(ctx, b.count); err != nil {
-			return trial.sample, err
+		m := &measurement{stage: st, rival: v, bench: b, sample: sample{}}
+		if err := m.one(ctx, b.count); err != nil {
+			return m.sample, err
 		}
-		if err := trial.drain(ctx, b.count/v.part); err != nil {
-			return trial.sample, fmt.Errorf("drain: %w", err)
+		if err := m.drain(ctx, b.count/v.part); err != nil {
+			return m.sample, fmt.Errorf("drain: %w", err)
 		}
-		if err := trial.punctuality(ctx, int(b.window/time.Millisecond)); err != nil {
-			return trial.sample, fmt.Errorf("1,000 a second: %w", err)
+		if err := m.punctuality(ctx, int(b.window/time.Millisecond)); err != nil {
+			return m.sample, fmt.Errorf("1,000 a second: %w", err)
 		}
-		return trial.sample, nil
+		return m.sample, nil
 	}}
 }
 
-// trial is one measurement of a peer.
-type trial struct {
+// measurement is one measurement of a peer.
+type measurement struct {
 	*stage
 	rival
 
@@ -73,7 +73,7 @@ type trial struct {
 }
 
 // one measures how fast messages are scheduled one by one, to be due long after.
-func (t *trial) one(ctx context.Context, count int) (err error) {
+func (t *measurement) one(ctx context.Context, count int) (err error) {
 	due := time.Now().Add(farAway)
 	t.sample[rateLone], err = t.pace(ctx, load{count: count / 40, size: 1, callers: 1, due: due})
 	if err == nil {
@@ -83,7 +83,7 @@ func (t *trial) one(ctx context.Context, count int) (err error) {
 }
 
 // pace schedules under numbers that are free, and returns how many a second.
-func (t *trial) pace(ctx context.Context, l load) (float64, error) {
+func (t *measurement) pace(ctx context.Context, l load) (float64, error) {
 	l.first, t.next = t.next, t.next+l.count
 	began := time.Now()
 	if err := t.schedule(ctx, l); err != nil {
@@ -94,7 +94,7 @@ func (t *trial) pace(ctx context.Context, l load) (float64, error) {
 
 // ahead is a load as large as that, in the way that is the fastest, due as soon
 // as it can be scheduled before.
-func (t *trial) ahead(count int, step time.Duration) load {
+func (t *measurement) ahead(count int, step time.Duration) load {
 	l := load{count: count, size: 1, callers: 64, step: step}
 	if t.batch {
 		l.size, l.callers = batchSize, 1
@@ -104,7 +104,7 @@ func (t *trial) ahead(count int, step time.Duration) load {
 }
 
 // fill schedules a load ahead and begins to deliver it.
-func (t *trial) fill(ctx context.Context, l load) (*arrivals, float64, error) {
+func (t *measurement) fill(ctx context.Context, l load) (*arrivals, float64, error) {
 	to := newArrivals(load{first: t.next, count: l.count})
 	rate, err := t.pace(ctx, l)
 	if err == nil && time.Now().After(l.due) {
@@ -118,7 +118,7 @@ func (t *trial) fill(ctx context.Context, l load) (*arrivals, float64, error) {
 
 // drain measures messages that are due at one instant, for which all is ready,
 // and what they take while they wait: all connections are open then.
-func (t *trial) drain(ctx context.Context, count int) error {
+func (t *measurement) drain(ctx context.Context, count int) error {
 	before, err := t.bytes(ctx)
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func (t *trial) drain(ctx context.Context, count int) error {
 }
 
 // punctuality measures messages that are due one a millisecond.
-func (t *trial) punctuality(ctx context.Context, count int) error {
+func (t *measurement) punctuality(ctx context.Context, count int) error {
 	first := t.next
 	l := t.ahead(count, time.Millisecond)
 	to, _, err := t.fill(ctx, l)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // rivals are all that deliver to a handler which does nothing.
@@ -62,7 +63,7 @@ func startBull(ctx context.Context, b *bench) (*stage, error) {
 		return nil, err
 	}
 	if p, ok := st.peer.(*bull); ok {
-		st.cpu[cpuClient] = ofProcess(p.process.Process.Pid)
+		st.cpu[cpuClient] = func() time.Duration { return trial.CPU(p.process.Process.Pid) }
 	}
 	return st, nil
 }

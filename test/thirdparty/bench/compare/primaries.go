@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
-	"github.com/delaybridge/delaybridge/test/flow"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // primaries is a Redis Cluster without replicas.
@@ -121,7 +121,7 @@ func (p *primaries) close() {
 }
 
 func openPrimaries(ctx context.Context, b *bench) (*field, error) {
-	f, err := openBroker(ctx, b, "kafka", func(broker flow.Broker) []contender {
+	f, err := openBroker(ctx, b, "kafka", func(broker trial.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker)}
 		return []contender{{nameOne, b.bridgedFrom(1, to)}, {nameTwo, b.bridgedFrom(2, to)}}
 	})

@@ -9,13 +9,13 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
-	"github.com/delaybridge/delaybridge/test/flow"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 // target is a broker with a way to make topics and to remove them, and its client
 // library.
 type target struct {
-	flow.Broker
+	trial.Broker
 
 	makeTopic, dropTopic func(ctx context.Context, topic string) error
 	publish              publisher
@@ -30,12 +30,15 @@ func (t target) holds(ctx context.Context, topic string, count int) error {
 	return err
 }
 
+// publishers are the client libraries.
+var publishers = map[string]publisher{"nats": publishNATS, "rabbitmq": publishRabbitMQ, "kafka": publishKafka}
+
 // openBroker starts a broker, publishes something to warm it up, and returns the
 // contenders to it.
-func openBroker(ctx context.Context, b *bench, name string, contenders func(flow.Broker) []contender) (*field, error) {
-	broker, err := flow.StartBroker(ctx, name, "")
+func openBroker(ctx context.Context, b *bench, name string, contenders func(trial.Broker) []contender) (*field, error) {
+	broker, err := trial.StartBroker(ctx, name, "")
 	if err != nil && !errors.Is(err, service.ErrMissing) { // It takes long on a busy machine, at times too long.
-		broker, err = flow.StartBroker(ctx, name, "")
+		broker, err = trial.StartBroker(ctx, name, "")
 	}
 	if errors.Is(err, service.ErrMissing) {
 		return nil, errors.Join(errSkip, err)
@@ -49,7 +52,7 @@ func openBroker(ctx context.Context, b *bench, name string, contenders func(flow
 	const warm = "warm"
 	err = errors.Join(err, broker.MakeTopic(ctx, warm))
 	if err == nil {
-		err = broker.PublishRaw(ctx, warm, body, b.count/5)
+		err = publishers[name](ctx, broker, warm, series{load{count: b.count / 5}, none})
 	}
 	if err != nil {
 		f.close()
@@ -59,7 +62,7 @@ func openBroker(ctx context.Context, b *bench, name string, contenders func(flow
 }
 
 func openNATS(ctx context.Context, b *bench) (*field, error) {
-	f, err := openBroker(ctx, b, "nats", func(broker flow.Broker) []contender {
+	f, err := openBroker(ctx, b, "nats", func(broker trial.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker), publish: publishNATS}
 		return []contender{{toNATS, b.bridged(to)}, {alikeNATS, b.limitAsBridged(to)}, {limitNATS, b.limit(to, none)}}
 	})
@@ -69,7 +72,7 @@ func openNATS(ctx context.Context, b *bench) (*field, error) {
 	return f, err
 }
 
-func dropStream(broker flow.Broker) func(context.Context, string) error {
+func dropStream(broker trial.Broker) func(context.Context, string) error {
 	return func(ctx context.Context, topic string) error {
 		nc, js, err := connectNATS(broker.Server().URL())
 		if err != nil {
@@ -82,7 +85,7 @@ func dropStream(broker flow.Broker) func(context.Context, string) error {
 
 func openRabbitMQ(ctx context.Context, b *bench) (*field, error) {
 	version := "RabbitMQ"
-	f, err := openBroker(ctx, b, "rabbitmq", func(broker flow.Broker) []contender {
+	f, err := openBroker(ctx, b, "rabbitmq", func(broker trial.Broker) []contender {
 		drop := func(_ context.Context, topic string) error {
 			return onChannel(broker, func(channel *amqp.Channel) error {
 				_, err := channel.QueueDelete(topic, false, false, false)
@@ -112,7 +115,7 @@ func openRabbitMQ(ctx context.Context, b *bench) (*field, error) {
 	return f, err
 }
 
-func onChannel(broker flow.Broker, do func(*amqp.Channel) error) error {
+func onChannel(broker trial.Broker, do func(*amqp.Channel) error) error {
 	connection, err := amqp.Dial(broker.Server().URL())
 	if err != nil {
 		return err
@@ -124,7 +127,7 @@ func onChannel(broker flow.Broker, do func(*amqp.Channel) error) error {
 	return errors.Join(err, connection.Close())
 }
 
-func rabbitVersion(broker flow.Broker) string {
+func rabbitVersion(broker trial.Broker) string {
 	connection, err := amqp.Dial(broker.Server().URL())
 	if err != nil {
 		return "RabbitMQ"
@@ -134,7 +137,7 @@ func rabbitVersion(broker flow.Broker) string {
 }
 
 func openKafka(ctx context.Context, b *bench) (*field, error) {
-	f, err := openBroker(ctx, b, "kafka", func(broker flow.Broker) []contender {
+	f, err := openBroker(ctx, b, "kafka", func(broker trial.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker), publish: publishKafka}
 		return []contender{
 			{toKafka, b.bridged(to)},
@@ -149,7 +152,7 @@ func openKafka(ctx context.Context, b *bench) (*field, error) {
 	return f, err
 }
 
-func dropKafka(broker flow.Broker) func(context.Context, string) error {
+func dropKafka(broker trial.Broker) func(context.Context, string) error {
 	return func(ctx context.Context, topic string) error {
 		client := &kafka.Client{Addr: kafka.TCP(broker.Server().Addr()), Timeout: patience}
 		response, err := client.DeleteTopics(ctx, &kafka.DeleteTopicsRequest{Topics: []string{topic}})

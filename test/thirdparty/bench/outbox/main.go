@@ -25,7 +25,6 @@ type settings struct {
 	count, repeat, producers int
 	sizes                    []int
 	variants                 string
-	profile                  string
 }
 
 func main() {
@@ -38,7 +37,6 @@ func main() {
 	flag.IntVar(&s.producers, "producers", 4, "goroutines that commit, each with a connection")
 	flag.StringVar(&sizes, "sizes", "1,10,100", "messages a transaction, a comma list")
 	flag.StringVar(&s.variants, "variants", "", "only the variants that contain this")
-	flag.StringVar(&s.profile, "profile", "", "folder for CPU profiles of the producer and the relay")
 	flag.Parse()
 	for text := range strings.SplitSeq(sizes, ",") {
 		size, err := strconv.Atoi(text)
@@ -56,7 +54,7 @@ func main() {
 	defer stop()
 	work := s.run
 	if *role != "" {
-		work = func(ctx context.Context) error { return carry(ctx, *role, *queue, s.profile) }
+		work = func(ctx context.Context) error { return carry(ctx, *role, *queue) }
 	}
 	if err := work(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "outbox:", err)
@@ -73,10 +71,7 @@ func (s settings) run(ctx context.Context) error {
 	defer w.close()
 	fmt.Printf("%s; Redis %s; River %s; %d producers; 256 bytes a body; medians of %d [min, max]\n",
 		w.postgresVersion, w.redisVersion, version("github.com/riverqueue/river"), s.producers, s.repeat)
-	if err := s.profiled(func() error { return s.measure(ctx, w) }); err != nil {
-		return err
-	}
-	return nil
+	return s.measure(ctx, w)
 }
 
 func (s settings) measure(ctx context.Context, w *world) error {
@@ -88,7 +83,7 @@ func (s settings) measure(ctx context.Context, w *world) error {
 				if !strings.Contains(v.name, s.variants) {
 					continue
 				}
-				r, err := w.measure(ctx, v, load{count: count, size: size, producers: s.producers, profile: s.profile})
+				r, err := w.measure(ctx, v, load{count: count, size: size, producers: s.producers})
 				if err != nil {
 					return fmt.Errorf("%s, %d a transaction: %w", v.name, size, err)
 				}

@@ -3,12 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime/pprof"
 	"syscall"
 	"time"
 
@@ -38,7 +35,7 @@ const (
 
 // carry runs the bridge's relay or settler for a queue until ctx ends, and says on
 // its output when it begins.
-func carry(ctx context.Context, role, queue, profile string) error {
+func carry(ctx context.Context, role, queue string) error {
 	options, err := redis.ParseURL(os.Getenv(redisEnv))
 	if err != nil {
 		return err
@@ -58,19 +55,15 @@ func carry(ctx context.Context, role, queue, profile string) error {
 	if err != nil {
 		return err
 	}
-	stop, err := profileTo(profile, role)
-	if err != nil {
-		return err
-	}
 	done := make(chan error, 1)
 	go func() { done <- run(ctx) }()
 	select {
 	case <-ready:
 		fmt.Println("ready")
-		err = <-done
-	case err = <-done:
+		return <-done
+	case err := <-done:
+		return err
 	}
-	return errors.Join(err, stop())
 }
 
 // begin makes what is to run, and says when it does.
@@ -109,32 +102,6 @@ func held() []int {
 	return list
 }
 
-// profileTo writes a CPU profile into a folder, where one is given.
-func profileTo(folder, name string) (stop func() error, err error) {
-	if folder == "" {
-		return func() error { return nil }, nil
-	}
-	file, err := os.Create(filepath.Join(folder, name+".pprof"))
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(file); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return file.Close()
-	}, nil
-}
-
-func (s settings) profiled(work func() error) error {
-	stop, err := profileTo(s.profile, "producer")
-	if err != nil {
-		return err
-	}
-	return errors.Join(work(), stop())
-}
-
 // process is a relay or a settler in a process of its own.
 type process struct {
 	command *exec.Cmd
@@ -142,12 +109,12 @@ type process struct {
 }
 
 // launch returns when the process has begun to work.
-func (w *world) launch(ctx context.Context, role string, q *store.Queue, profile string) (*process, error) {
+func (w *world) launch(ctx context.Context, role string, q *store.Queue) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	command := exec.CommandContext(context.WithoutCancel(ctx), self, "-role", role, "-queue", q.Name(), "-profile", profile)
+	command := exec.CommandContext(context.WithoutCancel(ctx), self, "-role", role, "-queue", q.Name())
 	command.Env = append(os.Environ(), postgresEnv+"="+w.postgres.URL(), redisEnv+"="+w.redis.URL())
 	command.Stderr = os.Stderr
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

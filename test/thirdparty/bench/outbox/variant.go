@@ -18,7 +18,6 @@ import (
 // load is what one measurement does.
 type load struct {
 	count, size, producers int
-	profile                string
 }
 
 // result is what it gave, in messages a second, and the processor time of
@@ -139,19 +138,19 @@ func (w *world) measure(ctx context.Context, v variant, l load) (r result, err e
 		}
 	}()
 	if v.before {
-		if bridge, err = w.launch(ctx, isRelay, q, l.profile); err != nil {
+		if bridge, err = w.launch(ctx, isRelay, q); err != nil {
 			return r, err
 		}
 	}
 	if err := w.prepare(ctx, v, l, q); err != nil {
 		return r, err
 	}
-	before, begin := w.spent(ctx, bridge), time.Now()
+	before, begin := w.spent(bridge), time.Now()
 	switch {
 	case v.after:
-		bridge, err = w.launch(ctx, isRelay, q, l.profile)
+		bridge, err = w.launch(ctx, isRelay, q)
 	case v.settles:
-		bridge, err = w.launch(ctx, isSettler, q, l.profile)
+		bridge, err = w.launch(ctx, isSettler, q)
 	default:
 		err = w.produce(ctx, v, l, q)
 	}
@@ -175,7 +174,7 @@ func (w *world) measure(ctx context.Context, v variant, l load) (r result, err e
 	if v.before {
 		r.committed = float64(l.count) / committed.Seconds()
 	}
-	after := w.spent(ctx, bridge)
+	after := w.spent(bridge)
 	for i := range r.cpu {
 		r.cpu[i] = after[i] - before[i]
 	}
@@ -190,7 +189,7 @@ func (w *world) prepare(ctx context.Context, v variant, l load, q *store.Queue) 
 	if err := w.produce(ctx, v, l, q); err != nil || !v.settles {
 		return err
 	}
-	relay, err := w.launch(ctx, isRelay, q, "")
+	relay, err := w.launch(ctx, isRelay, q)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +20,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
+	"github.com/delaybridge/delaybridge/test/trial"
 )
 
 const (
@@ -108,19 +109,9 @@ func (w *world) versions(ctx context.Context) error {
 	if err := w.pool.QueryRow(ctx, "SELECT 'PostgreSQL ' || current_setting('server_version')").Scan(&w.postgresVersion); err != nil {
 		return err
 	}
-	text, err := w.rdb.Info(ctx, "server").Result()
-	w.redisVersion = field(text, "redis_version:")
+	info, err := w.rdb.InfoMap(ctx, "server").Result()
+	w.redisVersion = info["Server"]["redis_version"]
 	return err
-}
-
-// field is the value of a line that begins with name.
-func field(text, name string) string {
-	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), name); found {
-			return value
-		}
-	}
-	return ""
 }
 
 // clean makes all variants begin alike: empty tables, nothing to be written, and
@@ -162,6 +153,16 @@ func arrived(ctx context.Context, q *store.Queue, count int) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// spent is the processor time of producer, PostgreSQL, relay or settler and Redis up
+// to now.
+func (w *world) spent(bridge *process) (cpu [4]time.Duration) {
+	cpu[0], cpu[1], cpu[3] = trial.CPU(os.Getpid()), trial.CPUBelow(w.postgres.Dir()), trial.CPUBelow(w.redis.Dir())
+	if bridge != nil {
+		cpu[2] = trial.CPU(bridge.command.Process.Pid)
+	}
+	return cpu
 }
 
 func (w *world) close() {

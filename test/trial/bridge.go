@@ -1,0 +1,171 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
+)
+
+// Build compiles the bridge of this repository into dir, whatever module asks, and returns
+// the binary's path.
+func Build(ctx context.Context, dir string) (string, error) {
+	root, err := service.Root()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "bridge")
+	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", binary, "./cmd/bridge")
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the bridge: %w: %s", err, output)
+	}
+	return binary, nil
+}
+
+// Bridge is one bridge process.
+type Bridge struct {
+	// Config is the path of its configuration.
+	Config string
+
+	binary, log, admin string
+	free               func() // gives the port back
+	command            *exec.Cmd
+	ended              chan error
+	kills              int
+}
+
+// Setup is what a configuration needs.
+type Setup struct {
+	// Redis is the configuration's section, in YAML flow style.
+	Redis, Prefix string
+	Queue         string
+	Shards        int
+	// Sink is the section of the one sink, alike.
+	Sink string
+	// Queues are further queues, with as many shards and the same sink.
+	Queues []string
+	// QueueKeys are further keys of each queue, in YAML flow style.
+	QueueKeys string
+	// Extra are further lines of YAML.
+	Extra string
+}
+
+// NewBridge writes a configuration into dir; it starts nothing.
+func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
+	port, free, err := service.ReservePort()
+	if err != nil {
+		return nil, err
+	}
+	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	var queues strings.Builder
+	for _, name := range append([]string{s.Queue}, s.Queues...) {
+		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker, %s}\n", name, s.Shards, s.QueueKeys)
+	}
+	config := fmt.Sprintf("prefix: %s\nredis: %s\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
+		s.Prefix, s.Redis, queues.String(), s.Sink, admin, s.Extra)
+	b := &Bridge{
+		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin, free: free,
+	}
+	return b, os.WriteFile(b.Config, []byte(config), 0o600)
+}
+
+// Start starts the process and waits until it is ready.
+func (b *Bridge) Start(ctx context.Context) error {
+	log, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	b.command = exec.CommandContext(context.WithoutCancel(ctx), b.binary, "run", "--config", b.Config)
+	b.command.Stdout, b.command.Stderr = log, log
+	b.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.command.Start(); err != nil {
+		return err
+	}
+	b.ended = make(chan error, 1)
+	go func() { b.ended <- b.command.Wait() }()
+	for {
+		if b.get(ctx, "/readyz") == nil {
+			return nil
+		}
+		select {
+		case err := <-b.ended:
+			return fmt.Errorf("bridge ended: %w: %s", err, b.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("bridge not ready: %w: %s", ctx.Err(), b.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (b *Bridge) get(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.admin+path, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
+}
+
+// Admin is the address of the bridge's admin listener.
+func (b *Bridge) Admin() string { return b.admin }
+
+// Kill ends the process at once, as kill -9 does.
+func (b *Bridge) Kill() error {
+	err := b.command.Process.Kill()
+	<-b.ended //nolint:errcheck // it was killed
+	b.kills++
+	return err
+}
+
+// Stop drains the process and returns an error unless it exits with 0 in time.
+func (b *Bridge) Stop() error {
+	if err := b.command.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case err := <-b.ended:
+		return err
+	case <-time.After(45 * time.Second):
+		return errors.Join(errors.New("bridge did not stop in time"), b.Kill())
+	}
+}
+
+// close ends the process, where one runs, and gives its port back.
+func (b *Bridge) close() {
+	if b.command != nil && b.command.ProcessState == nil {
+		_ = b.Kill()
+	}
+	b.free()
+}
+
+// Pause stops the process as a machine does that hangs: it goes on at Resume as
+// if no time had passed.
+func (b *Bridge) Pause() error { return b.command.Process.Signal(syscall.SIGSTOP) }
+
+// Resume ends a Pause.
+func (b *Bridge) Resume() error { return b.command.Process.Signal(syscall.SIGCONT) }
+
+// Log is what the bridge has printed so far.
+func (b *Bridge) Log() string {
+	text, _ := os.ReadFile(b.log) // What cannot be read is empty.
+	return string(text)
+}

@@ -1,0 +1,124 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/delaybridge/delaybridge/delay/outbox"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
+)
+
+// quorum makes the topics quorum queues, as production has them.
+var quorum = amqp.Table{"x-queue-type": "quorum"}
+
+type rabbitBroker struct{ server *service.Server }
+
+func startRabbitMQ(ctx context.Context) (Broker, error) {
+	server, err := service.StartRabbitMQ(ctx, "")
+	return rabbitBroker{server}, err
+}
+
+func (b rabbitBroker) Name() string            { return "rabbitmq" }
+func (b rabbitBroker) Server() *service.Server { return b.server }
+func (b rabbitBroker) SinkConfig() string {
+	return fmt.Sprintf(`{type: rabbitmq, url: %q}`, b.server.URL())
+}
+
+func (b rabbitBroker) channel() (*amqp.Connection, *amqp.Channel, error) {
+	connection, err := amqp.Dial(b.server.URL())
+	if err != nil {
+		return nil, nil, err
+	}
+	channel, err := connection.Channel()
+	return connection, channel, err
+}
+
+func (b rabbitBroker) MakeTopic(_ context.Context, topic string) error {
+	connection, channel, err := b.channel()
+	if err != nil {
+		return err
+	}
+	_, err = channel.QueueDeclare(topic, true, false, false, false, quorum)
+	return errors.Join(err, connection.Close())
+}
+
+// Consume connects again when the broker comes back.
+func (b rabbitBroker) Consume(ctx context.Context, topic string, each func(Record)) error {
+	for {
+		_ = b.consume(ctx, topic, each) // A broker that is down is what some runs are about.
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (b rabbitBroker) consume(ctx context.Context, topic string, each func(Record)) error {
+	connection, channel, err := b.channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = connection.Close() }()
+	if err := channel.Qos(1000, 0, false); err != nil {
+		return err
+	}
+	deliveries, err := channel.ConsumeWithContext(ctx, topic, "", false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	for d := range deliveries {
+		record := Record{ID: d.MessageId, Headers: map[string]string{}, Body: d.Body, At: time.Now()}
+		for name, value := range d.Headers {
+			record.Headers[name], _ = value.(string)
+		}
+		if !d.Redelivered { // The consumer's own repetition is no copy of ours.
+			each(record)
+		}
+		if err := d.Ack(false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b rabbitBroker) Stored(_ context.Context, topic string) (int64, error) {
+	connection, channel, err := b.channel()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = connection.Close() }()
+	queue, err := channel.QueueDeclarePassive(topic, true, false, false, false, quorum)
+	return int64(queue.Messages), err
+}
+
+func (b rabbitBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+	connection, channel, err := b.channel()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := channel.Confirm(false); err != nil {
+		return nil, nil, errors.Join(err, connection.Close())
+	}
+	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		table := amqp.Table{}
+		for name, value := range headers {
+			table[name] = value
+		}
+		confirmation, err := channel.PublishWithDeferredConfirm("", topic, true, false,
+			amqp.Publishing{DeliveryMode: amqp.Persistent, Headers: table, Body: body})
+		if err != nil {
+			return err
+		}
+		if ok, err := confirmation.WaitContext(ctx); err != nil || !ok {
+			return errors.Join(err, errors.New("not confirmed"))
+		}
+		return nil
+	}, func() { _ = connection.Close() }, nil
+}
