@@ -50,7 +50,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 	}
 	queues := map[string]*operate.Queue{}
 	for name, queue := range cfg.Queues {
-		clients, err := apiClients(p, name)
+		clients, err := cfg.Clients(p.Redis, name, p.Keys, delay.WithTracerProvider(p.Traces.Provider()))
 		if err != nil {
 			return nil, err
 		}
@@ -92,18 +92,4 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 	}
 	lc.Append(inBackground(a.Run))
 	return a, nil
-}
-
-// apiClients are the SDK's clients for the API: one for each policy, each as durable as
-// what the bridge itself writes for the queue.
-func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, error) {
-	durable := delay.Memory
-	switch q := p.Config.Queues[queue]; q.Durability {
-	case config.Replicas:
-		durable = delay.Replicas(q.Replicas)
-	case config.Fsync:
-		durable = delay.Fsync
-	case config.Memory:
-	}
-	return p.Config.Clients(p.Redis, queue, p.Keys, delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
 }
