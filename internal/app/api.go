@@ -29,6 +29,7 @@ type apiParams struct {
 	fx.In
 
 	Config  *config.Config
+	Version version
 	Redis   redis.UniversalClient
 	Sinks   *health.Sinks
 	Keys    *seal.Keyring
@@ -67,7 +68,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	a, err := api.New(api.Config{
-		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
+		Version: string(p.Version), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.State(name)
