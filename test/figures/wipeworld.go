@@ -151,10 +151,10 @@ type ackedStore struct {
 func (s ackedStore) Settle(ctx context.Context, settlement message.Settlement) (bool, error) {
 	stale, err := s.Shard.Settle(ctx, settlement)
 	if err == nil && (stale || settlement.Repeated) {
-		var rows []store.SettledRow
+		var rows []store.RowFate
 		for i, v := range settlement.Verdicts {
 			if m := &settlement.Claim.Messages[i]; v.Verb == message.VerbAck {
-				rows = append(rows, store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key})
+				rows = append(rows, store.RowFate{Token: m.Token, ID: m.ID, Key: m.Key})
 			}
 		}
 		s.settler.Acknowledged(wipeQueue, rows)
