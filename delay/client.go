@@ -59,7 +59,7 @@ func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client
 	}
 	q := store.New(rdb, o.prefix, queue)
 	if o.extras.logger != nil {
-		q.WithRepeated((&repeatedLog{logger: o.extras.logger.With("queue", queue)}).add)
+		q.WithRepetitions((&repeatedLog{logger: o.extras.logger.With("queue", queue)}).add)
 	}
 	if !o.alone {
 		q.WithCoalescing()

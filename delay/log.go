@@ -28,7 +28,7 @@ type repeatedLog struct {
 	more int       // without a line since the last one
 }
 
-func (l *repeatedLog) add(r store.Repeated) {
+func (l *repeatedLog) add(r store.Repetition) {
 	l.mu.Lock()
 	now, more := time.Now(), l.more
 	if now.Before(l.next) {

@@ -54,7 +54,7 @@ func TestLoggerIsBounded(t *testing.T) {
 		var written bytes.Buffer
 		add := delay.NewRepeatedLog(slog.New(slog.NewJSONHandler(&written, nil)))
 		for range 25 {
-			add(store.Repeated{Verb: "cancel", Took: time.Second, Cause: errors.New("no answer")})
+			add(store.Repetition{Verb: "cancel", Took: time.Second, Cause: errors.New("no answer")})
 			<-time.After(100 * time.Millisecond)
 		}
 		told := lines(t, &written)

@@ -53,7 +53,7 @@ const (
 
 // earlier is the call of which err tells that its outcome is unknown, nil where
 // there is none. Without an ID ref is any of the Key.
-func (c *Client) earlier(ctx context.Context, err error, verb string, ref Ref) (*store.Earlier, error) {
+func (c *Client) earlier(ctx context.Context, err error, verb string, ref Ref) (*store.UnknownCall, error) {
 	var unknown *store.UnknownError
 	if !errors.As(err, &unknown) {
 		return nil, nil //nolint:nilnil // No call is repeated, which is no error.

@@ -52,7 +52,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
 	results := make([]Result, len(requests))
-	earlier := make([]*store.Earlier, len(requests))
+	earlier := make([]*store.UnknownCall, len(requests))
 	for i := range requests {
 		results[i].Ref, earlier[i], results[i].Err = c.identity(ctx, &requests[i])
 	}
@@ -89,7 +89,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 }
 
 // identity is the message's, and the call that the request repeats, if any.
-func (c *Client) identity(ctx context.Context, r *Request) (Ref, *store.Earlier, error) {
+func (c *Client) identity(ctx context.Context, r *Request) (Ref, *store.UnknownCall, error) {
 	verb := verbSchedule
 	if c.policy(r) == Replace {
 		verb = verbReplace

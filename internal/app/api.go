@@ -29,6 +29,7 @@ type apiParams struct {
 	fx.In
 
 	Config  *config.Config
+	Version version
 	Redis   redis.UniversalClient
 	Sinks   *health.Sinks
 	Keys    *seal.Keyring
@@ -50,7 +51,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 	}
 	queues := map[string]*operate.Queue{}
 	for name, queue := range cfg.Queues {
-		clients, err := apiClients(p, name)
+		clients, err := cfg.Clients(p.Redis, name, p.Keys, delay.WithTracerProvider(p.Traces.Provider()))
 		if err != nil {
 			return nil, err
 		}
@@ -67,7 +68,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	a, err := api.New(api.Config{
-		Version: Version(), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
+		Version: string(p.Version), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.State(name)
@@ -92,18 +93,4 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 	}
 	lc.Append(inBackground(a.Run))
 	return a, nil
-}
-
-// apiClients are the SDK's clients for the API: one for each policy, each as durable as
-// what the bridge itself writes for the queue.
-func apiClients(p apiParams, queue string) (map[delay.Conflict]*delay.Client, error) {
-	durable := delay.Memory
-	switch q := p.Config.Queues[queue]; q.Durability {
-	case config.Replicas:
-		durable = delay.Replicas(q.Replicas)
-	case config.Fsync:
-		durable = delay.Fsync
-	case config.Memory:
-	}
-	return p.Config.Clients(p.Redis, queue, p.Keys, delay.WithDurability(durable), delay.WithTracerProvider(p.Traces.Provider()))
 }

@@ -30,7 +30,7 @@ const (
 // Options is the whole daemon as fx options.
 func Options(cfg *config.Config, logger *slog.Logger) fx.Option {
 	return fx.Options(
-		fx.Supply(cfg, logger),
+		fx.Supply(cfg, logger, noVersion),
 		fx.Provide(func() *failure { return &failure{} }),
 		redisModule,
 		sinksModule,

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"time"
 
 	"go.uber.org/fx"
@@ -14,28 +13,28 @@ import (
 
 // telemetryModule provides the metrics and the traces.
 var telemetryModule = fx.Module("telemetry", fx.Provide(
-	func() *telemetry.Metrics { return telemetry.New(Version()) },
+	func(v version) *telemetry.Metrics { return telemetry.New(string(v)) },
 	provideTraces,
 ))
+
+// Version is the program's version, as metrics, traces and the API's document tell it.
+func Version(text string) fx.Option { return fx.Replace(version(text)) }
+
+type version string
+
+// noVersion is that of a program that does not say.
+const noVersion version = "(devel)"
 
 // tracesTimeout bounds how long an exit waits for a collector.
 const tracesTimeout = 3 * time.Second
 
 // provideTraces makes the traces before the queues, and so ends them after those.
-func provideTraces(lc fx.Lifecycle, cfg *config.Config, metrics *telemetry.Metrics, logger *slog.Logger) (*telemetry.Traces, error) {
-	traces, err := telemetry.NewTraces(context.Background(), metrics, Version(), cfg.Instance, logger)
+func provideTraces(lc fx.Lifecycle, cfg *config.Config, v version, metrics *telemetry.Metrics, logger *slog.Logger) (*telemetry.Traces, error) {
+	traces, err := telemetry.NewTraces(context.Background(), metrics, string(v), cfg.Instance, logger)
 	lc.Append(fx.StopHook(func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, tracesTimeout)
 		defer cancel()
 		return traces.Stop(ctx)
 	}))
 	return traces, err
-}
-
-// Version is the program's version, as the Go toolchain recorded it.
-func Version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -34,12 +36,20 @@ type agreement struct {
 	server *httptest.Server
 }
 
-func newAgreement(t *testing.T) *agreement {
+// newAgreement has a queue with that durability, or none.
+func newAgreement(t *testing.T, durability string) *agreement {
 	t.Helper()
 	f := setup(t)
-	prefix := strings.TrimSuffix(f.queue.Keys().Prefix, ":")
-	cfg := config.Queue{Sink: "events"}
-	clients, err := (&config.Config{Prefix: prefix}).Clients(f.rdb, "orders", nil)
+	if durability != "" {
+		text, err := os.ReadFile(f.file)
+		require.NoError(t, err)
+		text = bytes.Replace(text, []byte("max_message: 1KiB"), []byte("max_message: 1KiB, durability: "+durability), 1)
+		require.NoError(t, os.WriteFile(f.file, text, 0o600))
+	}
+	all, err := config.Load(f.file, nil)
+	require.NoError(t, err)
+	cfg := all.Queues["orders"]
+	clients, err := all.Clients(f.rdb, "orders", nil)
 	require.NoError(t, err)
 	q := &operate.Queue{Name: "orders", Sink: cfg.Sink, Store: f.queue, Clients: clients}
 	a, err := api.New(api.Config{
@@ -178,7 +188,7 @@ var queriesOfOne = []string{"/queues", "/queues/{queue}/recent", "/sinks", "/ins
 // TestQueriesAgree: commands and API tell the same of the same, field by field.
 func TestQueriesAgree(t *testing.T) {
 	t.Parallel()
-	a := newAgreement(t)
+	a := newAgreement(t, "")
 	a.scene()
 	job := fmt.Sprint(a.ok("cancel", "--all", "--tag", "none", "--dry-run", "--no-wait", "-o", "json").object(t)["job"])
 	require.Eventually(t, func() bool { return a.get("/queues/orders")["rates"] != nil }, time.Minute, 100*time.Millisecond)
@@ -213,7 +223,7 @@ func TestQueriesAgree(t *testing.T) {
 // TestQueriesOfTheAPI: each is compared, or known to have no command.
 func TestQueriesOfTheAPI(t *testing.T) {
 	t.Parallel()
-	a := newAgreement(t)
+	a := newAgreement(t, "")
 	known := slices.Clone(queriesOfOne)
 	for _, q := range queriesOfBoth {
 		path, _, _ := strings.Cut(q.path, "?")
@@ -234,7 +244,7 @@ func TestQueriesOfTheAPI(t *testing.T) {
 // message it was.
 func TestVerbsAgree(t *testing.T) {
 	t.Parallel()
-	a := newAgreement(t)
+	a := newAgreement(t, "")
 	a.ok("schedule", "--topic", "t", "--in", "1h", "first")
 	const path = "/queues/orders/messages"
 	message := `{"id": "m", "key": "k", "topic": "t", "body": "x", "at": "2031-01-01T00:00:00Z"`
@@ -274,7 +284,7 @@ func TestVerbsAgree(t *testing.T) {
 // TestErrorsAgree: commands and API have one code for one error.
 func TestErrorsAgree(t *testing.T) {
 	t.Parallel()
-	a := newAgreement(t)
+	a := newAgreement(t, "")
 	a.scene()
 	const path = "/queues/orders/messages"
 	for _, c := range []struct {
@@ -302,4 +312,30 @@ func TestErrorsAgree(t *testing.T) {
 		_, problem := a.call(c.method, c.path, c.body)
 		assert.Equal(t, []any{c.code, c.code, c.exit}, []any{code, problem["code"], o.code}, c.command)
 	}
+}
+
+// TestDurabilityIsTheSame: API and commands wait for what the configuration asks, here for a
+// replica that is not there. Both say so of what was done, and refuse what was not.
+func TestDurabilityIsTheSame(t *testing.T) {
+	t.Parallel()
+	a := newAgreement(t, "replicas")
+	warned := func(o outcome) {
+		t.Helper()
+		assert.Equal(t, true, o.object(t)["not_durable"], "%+v", o)
+		assert.Contains(t, o.stderr, `"warning":{"code":"not_durable"`)
+	}
+	schedule := []string{"--id", "command", "--topic", "t", "--in", "1h", "-o", "json", "x"}
+	warned(a.ok("schedule", schedule...))
+	again := a.run("schedule", schedule...)
+	code, _ := again.errorOf(t)
+	assert.Equal(t, []any{exitRefused, "duplicate"}, []any{again.code, code})
+	warned(a.ok("cancel", "--id", "command", "-o", "json"))
+
+	const messages = "/queues/orders/messages"
+	status, answer := a.call(http.MethodPost, messages, `{"id": "api", "topic": "t", "in": "1h"}`)
+	assert.Equal(t, []any{http.StatusCreated, true}, []any{status, answer["not_durable"]}, answer)
+	status, answer = a.call(http.MethodPost, messages, `{"id": "api", "topic": "t", "in": "1h"}`)
+	assert.Equal(t, []any{http.StatusConflict, "duplicate"}, []any{status, answer["code"]}, answer)
+	status, answer = a.call(http.MethodDelete, messages+"/api", "")
+	assert.Equal(t, []any{http.StatusOK, true}, []any{status, answer["not_durable"]}, answer)
 }

@@ -159,11 +159,15 @@ func (f messageFlags) operate(p *program, verb string, do func(*session, *operat
 	})
 }
 
-// changed prints what was done to a message; that a copy may be out is a warning.
+// changed prints what was done to a message. That a copy may be out is a warning, and so is that
+// Redis may forget it.
 func (s *session) changed(verb string, m *operate.Located, now operate.Changed, made *inspect.Change, text string) (err error) {
 	made.Answer = now.Status
 	if now.MaybePublished {
 		warn(s.program, s.asJSON, "maybe_published", m.Found.ID, fmt.Sprintf("%s %q: done, but a copy may have been published before", verb, m.Found.ID))
+	}
+	if now.NotDurable {
+		s.warnNotDurable(verb, m.Found.ID)
 	}
 	if !s.asJSON {
 		_, err = fmt.Fprintln(s.program.stdout, text)
@@ -171,5 +175,11 @@ func (s *session) changed(verb string, m *operate.Located, now operate.Changed, 
 	}
 	view := m.View()
 	view.MaybePublished = view.MaybePublished || now.MaybePublished
-	return writeJSON(s.program.stdout, changedJSON{view, now.Status})
+	return writeJSON(s.program.stdout, changedJSON{view, now.Status, now.NotDurable})
+}
+
+// warnNotDurable says that the call was done, but not as durably as the configuration asks.
+func (s *session) warnNotDurable(verb, id string) {
+	text := fmt.Sprintf("%s %q: done, but not confirmed in time as durability %s asks", verb, id, s.config.Durability)
+	warn(s.program, s.asJSON, "not_durable", id, text)
 }

@@ -87,5 +87,5 @@ func TestHelp(t *testing.T) {
 		assert.Contains(t, help.stdout, "Example:\n\n    ", command)
 		assert.Contains(t, help.stdout, "bridge "+command)
 	}
-	assert.Regexp(t, `^bridge .+ \(commit .+, go`, bridge(t, "", "version").stdout)
+	assert.Regexp(t, `^bridge `+release+` \(commit .+, go`, bridge(t, "", "version").stdout)
 }

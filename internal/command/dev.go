@@ -97,7 +97,7 @@ func (c devCommand) Run(p *program) (err error) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		failed <- app.Run(ctx, env.config, logger, app.AdminListener(servers.Admin), app.LogLevel(level),
+		failed <- app.Run(ctx, env.config, logger, app.Version(p.version()), app.AdminListener(servers.Admin), app.LogLevel(level),
 			app.DevHandler(newDevClock(servers.Clock, env.config)))
 	}()
 	err = env.use(c)

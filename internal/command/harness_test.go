@@ -25,8 +25,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
-// binary is the program under test, built once.
+// binary is the program under test, built once, as a release is.
 var binary string
+
+const release = "v1.2.3"
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "bridge-test-")
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 		log.Fatal(err)
 	}
 	binary = filepath.Join(dir, "bridge")
-	if out, err := exec.Command("go", "build", "-o", binary, "../../cmd/bridge").CombinedOutput(); err != nil { //nolint:noctx // the test's own limit holds
+	if out, err := exec.Command("go", "build", "-ldflags", "-X main.release="+release, "-o", binary, "../../cmd/bridge").CombinedOutput(); err != nil { //nolint:noctx // the test's own limit holds
 		log.Fatalf("build: %v\n%s", err, out)
 	}
 	code := m.Run()

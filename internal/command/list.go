@@ -100,7 +100,7 @@ func (c listCommand) list(s *session, list *listing) (next string, err error) {
 	}
 }
 
-func (c listCommand) row(s *session, list *listing, m *inspect.Listed) error {
+func (c listCommand) row(s *session, list *listing, m *inspect.ListItem) error {
 	found := &m.Found
 	return list.row(func() any {
 		view := operate.ViewMessage(found, m.State)

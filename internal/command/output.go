@@ -26,7 +26,8 @@ const statePurged = "purged"
 type changedJSON struct {
 	operate.Message
 
-	Status string `json:"status"`
+	Status     string `json:"status"`
+	NotDurable bool   `json:"not_durable,omitempty"`
 }
 
 func formatTime(t time.Time) string {

@@ -1,8 +1,6 @@
 package command
 
 import (
-	"io"
-	"net/http"
 	"os"
 	"strings"
 	"syscall"
@@ -57,7 +55,7 @@ func TestReload(t *testing.T) {
 	}
 	f.ok("schedule", "--topic", topic, "--at", time.Now().Add(-2*time.Hour).UTC().Format(time.RFC3339), "--id", "late", "x")
 	require.Eventually(t, func() bool { return f.run("dead show", "late").code == exitDone }, commandTimeout, 50*time.Millisecond)
-	assert.Contains(t, metrics(t, addr), `delaybridge_config_reloads_total{result="success"} 1`)
+	assert.Contains(t, page(t, addr, "/metrics"), `delaybridge_config_reloads_total{result="success"} 1`)
 
 	write(plain, plain+", rate: {messages: 7}, bogus: 1")
 	p.signal(syscall.SIGHUP)
@@ -70,7 +68,7 @@ func TestReload(t *testing.T) {
 	line = p.await("not reloaded")
 	assert.Contains(t, line, "needs a restart: queues.reminders.shards, drain_timeout")
 	assert.NotContains(t, line, "rate.messages", "what could have changed is not named")
-	told := metrics(t, addr)
+	told := page(t, addr, "/metrics")
 	assert.Contains(t, told, `delaybridge_config_reloads_total{result="failure"} 3`)
 	assert.NotContains(t, told, "delaybridge_rate_limit{", "nothing is half applied")
 
@@ -80,15 +78,4 @@ func TestReload(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.signal(syscall.SIGHUP) // It is no second signal.
 	assert.Equal(t, exitDone, p.wait(), p.output())
-}
-
-// metrics is what the bridge tells.
-func metrics(t *testing.T, addr string) string {
-	t.Helper()
-	response, err := http.Get("http://" + addr + "/metrics") //nolint:noctx // local
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
-	return string(text)
 }

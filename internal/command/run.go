@@ -37,5 +37,5 @@ func (c runCommand) Run(p *program) error {
 	level := telemetry.NewLevel(cfg.Log.Level)
 	again := func() (*config.Config, error) { return loadConfig(p, c.Config) }
 	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format),
-		app.LogLevel(level), app.Reload(hangups, again), app.Supervised(supervisor))
+		app.Version(p.version()), app.LogLevel(level), app.Reload(hangups, again), app.Supervised(supervisor))
 }

@@ -26,8 +26,8 @@ import (
 // It checks I2, and I13: after SIGTERM the exit code is 0, and what waits is there.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	url, topic := testenv.NATS(t), testenv.Name(t, "t")
-	f := setupWith(t, 2, url, freeAddr(t))
+	url, topic, addr := testenv.NATS(t), testenv.Name(t, "t"), freeAddr(t)
+	f := setupWith(t, 2, url, addr)
 	got := subscribe(t, url, topic)
 
 	p := start(t, os.Environ(), "run", "--config", f.file)
@@ -37,6 +37,9 @@ func TestRun(t *testing.T) {
 	assert.False(t, time.Now().Before(due), "early")
 	assert.Equal(t, "hello", string(msg.Data))
 	assert.Equal(t, "a", msg.Header.Get("delay-id"))
+
+	assert.Regexp(t, `delaybridge_build_info\{.*version="`+release+`"`, page(t, addr, "/metrics"))
+	assert.Contains(t, page(t, addr, "/api/v1/openapi.json"), `"version":"`+release+`"`)
 
 	f.ok("schedule", "--topic", topic, "--in", "1h", "--id", "later", "x")
 	p.signal(syscall.SIGTERM)

@@ -99,8 +99,11 @@ func (c scheduleCommand) Run(p *program) error {
 	return s.audited(&made, func() error {
 		result, err := s.schedule(s.Clients[operate.Conflicts[c.Conflict]], m, c.spread(c.when()))
 		made.What = result.Ref.ID
-		if err != nil {
+		if !delay.Done(err) {
 			return s.fail("schedule", result.Ref.ID, err)
+		}
+		if err != nil {
+			s.warnNotDurable("schedule", result.Ref.ID)
 		}
 		made.Answer = string(result.Status)
 		return c.print(s, result)

@@ -182,7 +182,11 @@ func (b *batch) answer(line int, result *operate.Scheduled) error {
 		_, err := fmt.Fprintf(b.program.stderr, "bridge: line %d: %s%s\n", line, field, p.Detail)
 		return err
 	}
-	_, err := fmt.Fprintf(b.program.stdout, "%s %s: due %s\n", result.Status, result.ID, result.DueAt)
+	note := ""
+	if result.NotDurable {
+		note = ", not confirmed in time"
+	}
+	_, err := fmt.Fprintf(b.program.stdout, "%s %s: due %s%s\n", result.Status, result.ID, result.DueAt, note)
 	return err
 }
 

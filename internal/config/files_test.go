@@ -2,7 +2,9 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -22,9 +24,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/tlsserver"
 )
 
-var update = flag.Bool("update", false, "rewrite configs/bridge.schema.json")
+var update = flag.Bool("update", false, "rewrite configs/bridge.schema.json, and the keys in docs/operations.md")
 
-const configs = "../../configs"
+const (
+	configs  = "../../configs"
+	handbook = "../../docs/operations.md"
+)
 
 func TestSchemaIsCurrent(t *testing.T) {
 	t.Parallel()
@@ -37,6 +42,78 @@ func TestSchemaIsCurrent(t *testing.T) {
 	golden, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, string(golden), string(schema), "run the test with -update and look at the difference")
+}
+
+// keyTable is the table of keys in the handbook.
+var keyTable = regexp.MustCompile(`(?m)^\| key \| default \| meaning \|\n\|---\|---\|---\|\n(\|.*\n)+`)
+
+// TestHandbookIsCurrent: `go test ./internal/config -run IsCurrent -update` writes the keys anew.
+func TestHandbookIsCurrent(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(handbook)
+	require.NoError(t, err)
+	require.Len(t, keyTable.FindAll(text, -1), 1)
+	rows := keyRows("", reflect.TypeFor[Config]())
+	table := "| key | default | meaning |\n|---|---|---|\n" + strings.Join(rows, "")
+	if *update {
+		text = keyTable.ReplaceAllLiteral(text, []byte(table))
+		require.NoError(t, os.WriteFile(handbook, text, 0o644))
+	}
+	assert.Equal(t, table, string(keyTable.Find(text)), "run the test with -update and look at the difference")
+}
+
+// page is a page of the documentation, as a tag names it.
+var page = regexp.MustCompile(`docs/([a-z]+\.md)`)
+
+// keyRows are the table's rows of a section: one a name, also where variants have keys of one name.
+func keyRows(path string, t reflect.Type) (rows []string) {
+	fields := fieldsOf(t)
+	for i, f := range fields {
+		at := join(path, f.name)
+		switch {
+		case f.typ.Kind() == reflect.Map && f.single != "":
+			rows = append(rows, keyRows(at, f.typ.Elem())...)
+		case f.typ.Kind() == reflect.Map:
+			rows = append(rows, keyRows(join(at, "*"), f.typ.Elem())...)
+		case section(f.typ) != nil:
+			rows = append(rows, keyRows(at, section(f.typ))...)
+		case !slices.ContainsFunc(fields[:i], func(other field) bool { return other.name == f.name }):
+			rows = append(rows, keyRow(at, fields[i:]))
+		}
+	}
+	return rows
+}
+
+// keyRow is the row of the first of the fields, and of those behind it that have its name.
+func keyRow(path string, fields []field) string {
+	f := fields[0]
+	var meaning, only []string
+	for _, other := range fields {
+		if other.name != f.name {
+			continue
+		}
+		f.required = f.required && other.required
+		only = append(only, other.only...)
+		if doc := cmp.Or(other.doc, tlsDocs[other.name]); !slices.Contains(meaning, doc) {
+			meaning = append(meaning, doc)
+		}
+	}
+	fallback := ""
+	switch {
+	case f.hasFallback && f.fallback == "":
+		fallback = "`\"\"`"
+	case f.hasFallback:
+		fallback = "`" + f.fallback + "`"
+	case f.required:
+		fallback = "required"
+	}
+	if len(f.enum) > 0 {
+		meaning = append(meaning, "One of `"+strings.Join(f.enum, "`, `")+"`.")
+	}
+	if len(only) > 0 {
+		meaning = append(meaning, "With `"+strings.Join(only, "`, `")+"` only.")
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |\n", path, fallback, page.ReplaceAllString(strings.Join(meaning, " "), "[$1]($1)"))
 }
 
 func TestExamplesLoad(t *testing.T) {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -55,12 +56,15 @@ func (e *Encryption) Open(logger *slog.Logger) (*seal.Keyring, error) {
 	return ring, nil
 }
 
-// Clients makes the SDK's clients of a queue, one for each policy; keys may be nil.
+// Clients makes the SDK's clients of a queue, one for each policy; keys may be nil. They wait for
+// what the queue's durability asks, as the bridge's own writes do.
 func (c *Config) Clients(rdb redis.UniversalClient, queue string, keys *seal.Keyring, options ...delay.Option) (map[delay.Conflict]*delay.Client, error) {
+	q := c.Queues[queue]
+	own := append(c.ClientOptions(keys), delay.WithDurability(q.clientDurability()))
+	options = append(own, options...)
 	clients := map[delay.Conflict]*delay.Client{}
 	for _, conflict := range []delay.Conflict{delay.Reject, delay.Keep, delay.Replace} {
-		all := append(c.ClientOptions(keys), delay.WithConflict(conflict))
-		client, err := delay.NewClient(rdb, queue, append(all, options...)...)
+		client, err := delay.NewClient(rdb, queue, append(slices.Clip(options), delay.WithConflict(conflict))...)
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", queue, err)
 		}
@@ -86,6 +90,18 @@ func (q *Queue) Layout(sink message.SinkType) store.Layout {
 		l.Rules.History = layout.History(q.History)
 	}
 	return l
+}
+
+// clientDurability is the queue's durability as the SDK knows it.
+func (q *Queue) clientDurability() delay.Durability {
+	switch q.Durability {
+	case Replicas:
+		return delay.Replicas(q.Replicas)
+	case Fsync:
+		return delay.Fsync
+	case Memory:
+	}
+	return delay.Memory
 }
 
 // Confirmation is what must have confirmed the bridge's own writes for the queue.

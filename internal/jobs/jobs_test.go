@@ -78,7 +78,7 @@ func (w *world) bury(t *testing.T) {
 }
 
 // list is all messages of a state, in its order.
-func (w *world) list(t *testing.T, state inspect.State) (all []inspect.Listed) {
+func (w *world) list(t *testing.T, state inspect.State) (all []inspect.ListItem) {
 	t.Helper()
 	for request := (inspect.ListRequest{Filter: inspect.Filter{State: state}, Limit: inspect.MaxList}); ; {
 		page, err := inspect.NewAdmin(w.q).List(t.Context(), request)

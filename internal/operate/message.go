@@ -155,7 +155,7 @@ func (q *Queue) PublishNow(ctx context.Context, ref delay.Ref) (Changed, error) 
 // changed tells what was done; what was done all the same is no error.
 func changed(status string, err error) (Changed, error) {
 	c := Changed{Status: status, MaybePublished: errors.Is(err, delay.ErrMaybePublished), NotDurable: errors.Is(err, delay.ErrNotDurable)}
-	if c.MaybePublished || c.NotDurable {
+	if delay.Done(err) {
 		err = nil
 	}
 	return c, err

@@ -3,7 +3,6 @@ package operate
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"time"
 
@@ -198,10 +197,9 @@ func (s *Schedule) scheduled(answer delay.Result) Scheduled {
 // ViewScheduled is an answer of the SDK as programs see it.
 func ViewScheduled(answer delay.Result) Scheduled {
 	r := Scheduled{ID: answer.Ref.ID, Key: answer.Ref.Key, DueAt: Stamp(answer.DueAt), Status: string(answer.Status)}
-	switch {
-	case errors.Is(answer.Err, delay.ErrNotDurable):
-		r.NotDurable = true // It is done.
-	case answer.Err != nil:
+	if delay.Done(answer.Err) {
+		r.NotDurable = answer.Err != nil
+	} else {
 		r.Error = Classify(answer.Err)
 	}
 	return r

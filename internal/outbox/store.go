@@ -29,8 +29,8 @@ type Store interface {
 	Renew(ctx context.Context, rows []store.Row) []store.Answer
 	Tokens(ctx context.Context, rows []store.Row) ([]string, error)
 
-	RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []store.SettledRow, next string, bytes int, err error)
-	Remove(ctx context.Context, rows []store.SettledRow) (removed int, err error)
+	RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []store.RowFate, next string, bytes int, err error)
+	Remove(ctx context.Context, rows []store.RowFate) (removed int, err error)
 }
 
 // NewStore is the outbox's door of a queue.

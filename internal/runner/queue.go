@@ -296,9 +296,9 @@ func (q *queue) lateAcks(acked []message.Claimed) {
 	if q.rows == nil {
 		return
 	}
-	rows := make([]store.SettledRow, len(acked))
+	rows := make([]store.RowFate, len(acked))
 	for i, m := range acked {
-		rows[i] = store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
+		rows[i] = store.RowFate{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
 	}
 	q.rows.Acknowledged(q.store.Name(), rows)
 }

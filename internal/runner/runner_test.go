@@ -2,9 +2,11 @@ package runner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +19,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/health"
 	"github.com/delaybridge/delaybridge/internal/runner"
@@ -26,19 +30,28 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// broker takes all that is published.
+// broker takes all that is published, but the topic "refused". Where hold is not nil, it
+// acknowledges only when that is closed.
 type broker struct {
 	sinks.Sink
 
 	published chan string // ids
+	hold      chan struct{}
 }
 
 func (*broker) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
 
 func (b *broker) Publish(_ context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
 	for i := range batch {
+		outcome := sinks.Acked()
+		if batch[i].Topic == "refused" {
+			outcome = sinks.Failed(sinks.Permanent, sinks.ReasonRefused, errors.New("no"))
+		}
 		b.published <- batch[i].ID
-		outcomes.Report(i, sinks.Acked())
+		if b.hold != nil {
+			<-b.hold
+		}
+		outcomes.Report(i, outcome)
 	}
 }
 
@@ -53,10 +66,11 @@ type process struct {
 	broker  *broker
 }
 
-func newProcess(t *testing.T, redisURL string) *process {
+// newProcess has more of "orders" in its configuration, and behind it.
+func newProcess(t *testing.T, redisURL, orders, more string) *process {
 	t.Helper()
 	p := &process{t: t, metrics: telemetry.New("test"), broker: &broker{published: make(chan string, 100)}}
-	p.config = p.parse(redisURL, testenv.Name(t, "p"), "", "info")
+	p.config = p.parse(redisURL, testenv.Name(t, "p"), orders, "info", more)
 	var err error
 	p.rdb, err = p.config.Redis.Open("test")
 	require.NoError(t, err)
@@ -73,7 +87,7 @@ func newProcess(t *testing.T, redisURL string) *process {
 }
 
 // parse is the configuration with more of "orders".
-func (p *process) parse(redisURL, prefix, orders, level string) *config.Config {
+func (p *process) parse(redisURL, prefix, orders, level string, more ...string) *config.Config {
 	p.t.Helper()
 	cfg, err := config.Parse([]byte(fmt.Sprintf(`
 redis: {url: %q}
@@ -82,7 +96,8 @@ queues: {orders: {sink: events, shards: 2%s}, reminders: {sink: events, shards: 
 sinks: {events: {type: nats, url: "nats://127.0.0.1:1"}}
 log: {level: %s}
 drain_timeout: 5s
-`, redisURL, prefix, orders, level)), nil)
+%s
+`, redisURL, prefix, orders, level, strings.Join(more, "\n"))), nil)
 	require.NoError(p.t, err)
 	return cfg
 }
@@ -91,7 +106,7 @@ drain_timeout: 5s
 func TestQueues(t *testing.T) {
 	t.Parallel()
 	url := testenv.Redis(t)
-	p := newProcess(t, url)
+	p := newProcess(t, url, "", "")
 	before, reminders := p.InForce("orders"), p.InForce("reminders")
 	assert.Nil(t, p.InForce("third"))
 	stats, err := p.Stats(t.Context())
@@ -138,11 +153,41 @@ func TestQueues(t *testing.T) {
 	require.NoError(t, p.Stop(t.Context()))
 }
 
+// TestLimits: the budget and the limit of dead letters are those of the configuration.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t, testenv.Redis(t), ", budget: {bytes: 64KiB}, dead: {max: 1}", "")
+	p.Start(t.Context())
+	client, err := delay.NewClient(p.rdb, "orders", delay.WithPrefix(p.config.Prefix))
+	require.NoError(t, err)
+	schedule := func(m delay.Message, when delay.When) error {
+		_, err := client.Schedule(t.Context(), m, when)
+		return err
+	}
+	for range 3 {
+		require.Eventually(t, func() bool { return schedule(delay.Message{Topic: "refused"}, delay.After(0)) == nil }, time.Minute, 10*time.Millisecond)
+		<-p.broker.published
+	}
+	require.Eventually(t, func() bool {
+		return errors.Is(schedule(delay.Message{Topic: "t", Body: make([]byte, 4096)}, delay.After(time.Hour)), delay.ErrFull)
+	}, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return p.Rooms("orders").Budget != nil }, time.Minute, 10*time.Millisecond)
+	assert.Equal(t, int64(64<<10), p.Rooms("orders").Budget.Limit)
+	assert.Nil(t, p.Rooms("reminders").Budget)
+	dead := inspect.NewAdmin(store.New(p.rdb, p.config.Prefix, "orders"))
+	require.Eventually(t, func() bool {
+		stats, err := dead.Stats(t.Context(), 0)
+		require.NoError(t, err)
+		return stats.Dead == 1 && stats.InFlight == 0
+	}, time.Minute, 10*time.Millisecond, "two of three are purged")
+	require.NoError(t, p.Stop(t.Context()))
+}
+
 // TestReloader: what is right is in force as a whole, what is not changes nothing.
 func TestReloader(t *testing.T) {
 	t.Parallel()
 	const url = "redis://127.0.0.1:1"
-	p := newProcess(t, url)
+	p := newProcess(t, url, "", "")
 	asked, logs := make(chan os.Signal), &testenv.Log{}
 	level := telemetry.NewLevel("info")
 	next := make(chan *config.Config, 1)

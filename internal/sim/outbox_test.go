@@ -133,9 +133,9 @@ func (x *box) lateAcks(acked []message.Claimed) {
 	if x == nil {
 		return
 	}
-	rows := make([]store.SettledRow, len(acked))
+	rows := make([]store.RowFate, len(acked))
 	for i, m := range acked {
-		rows[i] = store.SettledRow{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
+		rows[i] = store.RowFate{Token: m.Token, ID: m.ID, Key: m.Key, What: store.FatePublished}
 	}
 	x.b.w.ask(x.b.h.name+" acknowledges late "+rows[0].ID, func() { x.b.w.model.ackedLate(x.b, rows) })
 	x.settler.Acknowledged(queueName, rows)
@@ -880,7 +880,7 @@ func (m *model) untold(since time.Duration) {
 }
 
 // ackedLate looks whether rows are told what the broker has acknowledged too late for Redis, by the bridge that knows it.
-func (m *model) ackedLate(b *bridge, rows []store.SettledRow) {
+func (m *model) ackedLate(b *bridge, rows []store.RowFate) {
 	began := m.w.now()
 	m.w.after(lateRows, "", func() {
 		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "database flaky", "slow database", "restore", "wipe", "lost shard") {
@@ -891,7 +891,7 @@ func (m *model) ackedLate(b *bridge, rows []store.SettledRow) {
 			return
 		}
 		for _, r := range m.rows {
-			isOf := func(row store.SettledRow) bool { return row.Token == r.token }
+			isOf := func(row store.RowFate) bool { return row.Token == r.token }
 			if r.live && slices.ContainsFunc(rows, isOf) && m.w.database.server.locks[rowLock(r.number)] == nil && !m.hasOperations(r) {
 				m.w.fail("I12: %s knows since %s that the message of row %d was published, and its status is %d", b.h.name, began, r.number, r.status)
 			}

@@ -81,14 +81,14 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	if !p.box.isThere {
 		bursts, troubles = bursts[:3], conditions[:slices.Index(conditions, "outbox")]
 	}
-	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
-		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
-	}
 	switch {
 	case p.isOfSink:
 		troubles = ofTopics
 	case p.isOfRows:
 		bursts, troubles = bursts[2:], ofRows
+	}
+	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
+		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
 	}
 	if !p.isCalm {
 		for at := time.Duration(0); at < 2*actLasts; at += between(random, 50*time.Millisecond, 15*time.Second) {

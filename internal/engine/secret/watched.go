@@ -12,10 +12,10 @@ import (
 // lookAgain is how old what is known of a file may be.
 const lookAgain = time.Second
 
-// Watched is what a file says, which is read again when it changes: by the first call
+// WatchedFile is what a file says, which is read again when it changes: by the first call
 // that comes a second or more after the file was last looked at. It is safe for
 // concurrent use, and keeps of the content only its hash.
-type Watched[T any] struct {
+type WatchedFile[T any] struct {
 	path, what string
 	parse      func(content []byte) (T, error)
 	logger     *slog.Logger
@@ -30,7 +30,7 @@ type Watched[T any] struct {
 
 // Watch reads the file. The error is that of reading or of parse, whose errors must show
 // no secret. what names the content in the log; a nil logger logs nothing.
-func Watch[T any](path, what string, parse func(content []byte) (T, error), logger *slog.Logger) (*Watched[T], error) {
+func Watch[T any](path, what string, parse func(content []byte) (T, error), logger *slog.Logger) (*WatchedFile[T], error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
@@ -42,13 +42,13 @@ func Watch[T any](path, what string, parse func(content []byte) (T, error), logg
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Watched[T]{
+	return &WatchedFile[T]{
 		path: path, what: what, parse: parse, logger: logger, looked: time.Now(), hash: sha256.Sum256(content), value: value,
 	}, nil
 }
 
 // Get returns what the file says; where it has become wrong, what it said before.
-func (w *Watched[T]) Get() T {
+func (w *WatchedFile[T]) Get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if time.Since(w.looked) >= lookAgain {
@@ -58,7 +58,7 @@ func (w *Watched[T]) Get() T {
 	return w.value
 }
 
-func (w *Watched[T]) look() {
+func (w *WatchedFile[T]) look() {
 	content, err := os.ReadFile(w.path)
 	if err != nil {
 		if !w.failed {

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// NewTokens returns tokens of operations that nobody has used.
+// NewTokens returns unused tokens of operations.
 func NewTokens(n int) []string { return newTokens(n) }
 
 // BulkChange is what is done to many messages, each under a token that the caller has written
@@ -40,9 +40,9 @@ func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkI
 	for i, item := range items {
 		id, key := message.SplitMember(item.Member)
 		calls[i] = newCall(id, key, item.Token, nil)
-		calls[i].asked.life = item.Life
+		calls[i].params.life = item.Life
 		if change.To != nil {
-			calls[i].asked.when = *change.To
+			calls[i].params.when = *change.To
 		}
 	}
 	if len(calls) > 0 {
@@ -57,12 +57,12 @@ func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkI
 // has answered.
 func (c *BulkChange) verb() verb {
 	v := cancelVerb
-	v.each = func(args []any, a *asked) []any {
+	v.each = func(args []any, a *params) []any {
 		return append(args, a.token, message.Member(a.id, a.key), "", a.life)
 	}
 	if c.To != nil {
 		v = rescheduleVerb
-		v.each = func(args []any, a *asked) []any {
+		v.each = func(args []any, a *params) []any {
 			return append(args, a.token, message.Member(a.id, a.key), a.when.String(), "", "", a.life)
 		}
 	}

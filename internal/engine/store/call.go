@@ -27,7 +27,7 @@ import (
 //	a reply is   │                                                         │ │ │
 //	lost         ▼                                                         │ │ │
 //	Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
-//	             │     ▲ └──── ctx ends: ErrUnknown, once settled ───────────┘ │
+//	             │     ▲ └──── ctx ends: ErrUnknown, once decided ───────────┘ │
 //	             └─────┘  └─── Redis refuses for good: ErrUnknown; or it is ───┘
 //	          a reply is       too long ago that it began: ErrForgotten
 //	          lost again, or
@@ -35,11 +35,10 @@ import (
 //
 // A run whose reply is lost may have happened, may yet happen, or not. So each
 // run carries a span by the clock of its shard's server, outside of which the
-// script changes nothing. It ends with the caller's deadline, and the timeout of a
-// run at the latest. The call is settled when that instant has passed. Only then does
-// the next run leave, which says that it is a second run; and only then is
-// ErrUnknown answered. So what has not happened by then never will, and a lookup
-// tells the truth.
+// script changes nothing. The span ends with the caller's deadline, and with the
+// timeout of a run at the latest. After that instant, decidedAt, no run can still
+// take effect. Only then does the next run leave, which says that it is a second
+// run; and only then is ErrUnknown answered. So a lookup tells the truth.
 //
 // That clock may be set. The span begins when the run was sent: where the clock was
 // set back since, a late run misses it. The span of a second run ends before what the
@@ -52,7 +51,7 @@ type state int
 const (
 	// unsent: no run has happened, nor will one of those that were sent.
 	unsent state = iota
-	// maybeRan: a run may have happened; until settled one may happen yet.
+	// maybeRan: a run may have happened; until decidedAt one may happen yet.
 	maybeRan
 	// answered: answer is set.
 	answered
@@ -61,14 +60,14 @@ const (
 // call is one message's part of a producer's call: what is asked, what is known
 // of it, and the answer.
 type call struct {
-	asked asked
-	start *start
-	visit visit
-	kept  *kept // of the calls of a Once; nil of others
+	params params
+	start  *start
+	visit  visit
+	once   *onceCall // of the calls of a Once; nil of others
 
 	pass        pass
 	state       state
-	settled     time.Time // of maybeRan; zero: long ago
+	decidedAt   time.Time // of maybeRan; zero: long ago
 	ranAt       []int     // the homes where runs may have happened
 	endsMs      int64     // by Redis' clock, when traces of runs that may have happened may be gone; 0: of none
 	isForgotten bool      // they may be
@@ -76,8 +75,8 @@ type call struct {
 	answer      Answer
 }
 
-// asked is what the scripts are told of a message.
-type asked struct {
+// params is what the scripts get of a message.
+type params struct {
 	id, key string
 	when    When
 	token   string
@@ -169,22 +168,22 @@ func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 // created ends a call whose message was created, due as asked, at that instant of
 // Redis' clock. missing is as for read.
 func (c *call) created(acceptedMs int64, missing error) {
-	ms := c.asked.when.Ms
-	if c.asked.when.Relative {
+	ms := c.params.when.Ms
+	if c.params.when.Relative {
 		ms += acceptedMs
 	}
 	c.finish(Answer{Code: Created, DueAt: time.UnixMilli(ms), Missing: missing, NotDurable: missing != nil})
 }
 
-// notRun takes that a run did certainly not happen.
+// notRun records that a run certainly did not happen.
 func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telling(c.cause, err) }
 
-// lost takes that a run may have happened, or may happen until settled, and that it was
-// sent at that instant of Redis' clock.
-func (c *call) lost(err error, settled time.Time, sentMs int64) {
+// noReply records that a run may have happened, or may yet happen until decidedAt, and when it
+// was sent, by Redis' clock.
+func (c *call) noReply(err error, settled time.Time, sentMs int64) {
 	c.notRun(err)
-	c.state, c.settled, c.ranAt = maybeRan, settled, append(c.ranAt, c.home())
-	if ends := sentMs + repeatable.Milliseconds(); c.kept == nil && (c.endsMs == 0 || ends < c.endsMs) {
+	c.state, c.decidedAt, c.ranAt = maybeRan, settled, append(c.ranAt, c.home())
+	if ends := sentMs + repeatable.Milliseconds(); c.once == nil && (c.endsMs == 0 || ends < c.endsMs) {
 		c.endsMs = ends
 	}
 }
@@ -205,7 +204,7 @@ func (c *call) traced(homes []int) []int {
 	return append(first, homes...)
 }
 
-// notHere takes that the message is not in the home that was visited: the next one is.
+// notHere records that the home that was visited does not have the message: the next one is tried.
 func (c *call) notHere() { c.visit.stage, c.pass.hasMoved = c.visit.stage+1, true }
 
 // home is the one that its next run visits.
@@ -213,23 +212,23 @@ func (c *call) home() int { return c.visit.homes[c.visit.stage] }
 
 // kind is what its next run must have in common with other calls'.
 func (c *call) kind() kind {
-	k := kind{shard: c.home(), last: c.visit.stage == len(c.visit.homes)-1, kept: c.kept != nil}
+	k := kind{shard: c.home(), last: c.visit.stage == len(c.visit.homes)-1, isOnce: c.once != nil}
 	if c.state == maybeRan {
 		k.second, k.start = true, c.start
 	}
 	return k
 }
 
-// refused takes that a run did not happen, and that none will. Where an earlier
-// one may have, nobody knows.
-func (c *call) refused(err error) {
+// fail ends the call: its last run had no effect, and no other will be sent. If an earlier run
+// may have happened, the outcome is unknown.
+func (c *call) fail(err error) {
 	if c.state == maybeRan {
 		err = c.unknown(err)
 	}
 	c.finish(Answer{Err: err})
 }
 
-// giveUp ends a call whose time is over, once it is settled.
+// giveUp ends a call whose time is over, after decidedAt.
 func (c *call) giveUp(err error) {
 	if c.cause == nil {
 		c.cause = err
@@ -237,21 +236,21 @@ func (c *call) giveUp(err error) {
 	if c.state == unsent {
 		c.cause = fmt.Errorf("%w: %w", ErrUnavailable, c.cause)
 	}
-	c.refused(c.cause)
+	c.fail(c.cause)
 }
 
 // unknown is the error of a call whose effect cannot be told.
 func (c *call) unknown(cause error) error {
-	return &UnknownError{Cause: cause, Call: Earlier{
-		Queue: c.start.queue, Verb: c.start.verb, ID: c.asked.id, Key: c.asked.key, token: c.asked.token, start: c.start,
-		ranAt: c.ranAt, endsMs: c.endsMs, isForgotten: c.isForgotten, kept: c.kept, ended: time.Now(),
+	return &UnknownError{Cause: cause, Call: UnknownCall{
+		Queue: c.start.queue, Verb: c.start.verb, ID: c.params.id, Key: c.params.key, token: c.params.token, start: c.start,
+		ranAt: c.ranAt, endsMs: c.endsMs, isForgotten: c.isForgotten, once: c.once, ended: time.Now(),
 	}}
 }
 
-// Earlier is a call that ended with [ErrUnknown]. A call that names it is a
+// UnknownCall is a call that ended with [ErrUnknown]. A call that names it is a
 // further run of it: it finds what the earlier runs have done, and creates only
 // messages that are marked maybe published.
-type Earlier struct {
+type UnknownCall struct {
 	// ID and Key are the message's identity; Queue and Verb ("schedule", "replace",
 	// "cancel" or "reschedule") tell what was to become of it.
 	Queue, Verb, ID, Key string
@@ -261,23 +260,23 @@ type Earlier struct {
 	ranAt       []int     // see call
 	endsMs      int64     // likewise
 	isForgotten bool      // by Redis' clock
-	kept        *kept     // of the calls of a Once; nil of others
+	once        *onceCall // of the calls of a Once; nil of others
 	ended       time.Time // when the error was made
 }
 
 // betweenRepetitions is the least time from the end of a call to its repetition.
 const betweenRepetitions = 100 * time.Millisecond
 
-// RestUntilAgain waits until a call that ended then may be repeated, so that who repeats
-// calls that end at once does not spin: also where ctx has ended.
+// RestUntilAgain waits until a call that ended then may be repeated, also if ctx has ended: a
+// caller that repeats calls which fail at once must not spin.
 func RestUntilAgain(ctx context.Context, ended time.Time) {
 	wait.Sleep(context.WithoutCancel(ctx), time.Until(ended.Add(betweenRepetitions)))
 }
 
 // Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten];
 // a call of a [Once] is remembered for as long as that is.
-func (e *Earlier) Again(ctx context.Context) error {
-	if e.kept == nil && (e.isForgotten || time.Since(e.start.at) > repeatable) {
+func (e *UnknownCall) Again(ctx context.Context) error {
+	if e.once == nil && (e.isForgotten || time.Since(e.start.at) > repeatable) {
 		return ErrForgotten
 	}
 	RestUntilAgain(ctx, e.ended)
@@ -285,9 +284,9 @@ func (e *Earlier) Again(ctx context.Context) error {
 }
 
 // Still is the error of a repetition of which no run happened: what the earlier
-// runs have done is as unknown as before. Where there is no earlier call it is err.
-func (e *Earlier) Still(err error) error {
-	if e == nil || e.kept != nil && !e.kept.again {
+// runs have done is as unknown as before. Without an earlier call it is err.
+func (e *UnknownCall) Still(err error) error {
+	if e == nil || e.once != nil && !e.once.isRepeat {
 		return err
 	}
 	again := *e
@@ -297,7 +296,7 @@ func (e *Earlier) Still(err error) error {
 
 // UnknownError is an [ErrUnknown].
 type UnknownError struct {
-	Call  Earlier
+	Call  UnknownCall
 	Cause error
 }
 
@@ -314,20 +313,19 @@ const repeatable = Tombstone - time.Second
 
 // newCall is a call under that token, or a further run of an earlier one, unless
 // that is nil.
-func newCall(id, key, token string, e *Earlier) *call {
-	c := &call{asked: asked{id: id, key: key, token: token}}
+func newCall(id, key, token string, e *UnknownCall) *call {
+	c := &call{params: params{id: id, key: key, token: token}}
 	if e == nil {
 		return c
 	}
-	c.start, c.asked.token, c.ranAt, c.endsMs, c.kept = e.start, e.token, slices.Clip(e.ranAt), e.endsMs, e.kept
-	if c.kept == nil || c.kept.again {
+	c.start, c.params.token, c.ranAt, c.endsMs, c.once = e.start, e.token, slices.Clip(e.ranAt), e.endsMs, e.once
+	if c.once == nil || c.once.isRepeat {
 		c.state = maybeRan
 	}
 	return c
 }
 
-// newTokens returns tokens that nobody has used: random for the batch, counted
-// within it.
+// newTokens returns unused tokens: random for the batch, counted within it.
 func newTokens(n int) []string {
 	var raw [12]byte
 	_, _ = rand.Read(raw[:9]) // It never fails.

@@ -38,10 +38,10 @@ type caller struct {
 	topics string // those that the caller may touch, see WithTopics
 	most   int    // how many messages the next runs may take
 
-	pause   wait.Backoff
-	cause   error     // why there is more than one pass
-	refusal error     // of the last pass: a fence has refused a run
-	refused time.Time // since when fences do
+	pause    wait.Backoff
+	cause    error     // why there is more than one pass
+	refusal  error     // of the last pass: a fence has refused a run
+	fencedAt time.Time // since when fences do
 }
 
 // do runs the verb for all calls until each has an answer or ctx ends.
@@ -64,13 +64,13 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 			return
 		}
 		if c.refusal != nil {
-			q.layouts.Reconcile(ctx, c.refusal, c.refused)
+			q.layouts.Reconcile(ctx, c.refusal, c.fencedAt)
 		}
 		if c.hasEnded() || pause > 0 && (!wait.Sleep(ctx, pause) || endsSoon(ctx)) {
 			break
 		}
 	}
-	wait.Sleep(context.WithoutCancel(ctx), time.Until(c.settled()))
+	wait.Sleep(context.WithoutCancel(ctx), time.Until(c.decidedAt()))
 	c.giveUp(ctx.Err())
 }
 
@@ -86,7 +86,7 @@ func newCaller(v *verb, calls []*call, began *start, topics string) caller {
 	}
 }
 
-// plan is the calls that the next pass runs, in their order. Each visits the next home of its
+// plan returns the calls that the next pass runs, in their order. Each visits the next home of its
 // message, the oldest first.
 func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (ready []*call) {
 	if c.epoch == "" {
@@ -100,7 +100,7 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (ready []*ca
 		call.pass = pass{}
 		if call.visit.layout != l {
 			first := len(homes)
-			homes = l.AppendHomes(homes, call.asked.id, call.asked.key)
+			homes = l.AppendHomes(homes, call.params.id, call.params.key)
 			call.visit = visit{layout: l, homes: call.traced(homes[first:])}
 		}
 		if c.end(call, now); call.state != answered {
@@ -114,20 +114,20 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (ready []*ca
 func (c *caller) end(call *call, now time.Time) {
 	switch epoch := call.visit.layout.Epoch; {
 	case c.verb.pinned && epoch != c.epoch:
-		call.refused(ErrReload)
-	case call.kept != nil && call.kept.again && epoch != call.kept.epoch:
-		call.refused(errOnceMoved)
+		call.fail(ErrReload)
+	case call.once != nil && call.once.isRepeat && epoch != call.once.epoch:
+		call.fail(errOnceMoved)
 	case call.state == maybeRan && now.Sub(call.start.at) > repeatable:
 		call.finish(Answer{Err: ErrForgotten})
 	}
 }
 
-// noLayout takes that the layout could not be loaded: no run happened.
+// noLayout records that the layout could not be loaded: no run happened.
 func (c *caller) noLayout(err error) {
 	isFinal := errors.Is(err, ErrNoLayout) || rediserr.Classify(err) == rediserr.Fatal
 	for _, call := range c.calls {
 		if isFinal {
-			call.refused(Unavailable(err))
+			call.fail(Unavailable(err))
 		} else {
 			call.notRun(err)
 		}
@@ -165,31 +165,31 @@ func (c *caller) next(now time.Time) (pause time.Duration, more bool) {
 	if failure != nil {
 		c.cause = rediserr.Telling(c.cause, failure)
 	}
-	if c.refusal != nil && c.refused.IsZero() {
-		c.refused = now
+	if c.refusal != nil && c.fencedAt.IsZero() {
+		c.fencedAt = now
 	}
 	if len(left) > 0 && (failure != nil || !hasMoved) {
-		pause = max(c.pause.Next(), c.settled().Sub(now))
+		pause = max(c.pause.Next(), c.decidedAt().Sub(now))
 	}
 	return pause, len(left) > 0
 }
 
-// settled is when the last run that may yet happen no longer can, zero where none may have.
-func (c *caller) settled() (last time.Time) {
+// decidedAt is the instant after which no run of the calls can still take effect; zero if none may have.
+func (c *caller) decidedAt() (last time.Time) {
 	for _, call := range c.calls {
-		if call.state == maybeRan && !call.settled.Before(last) {
-			last = call.settled
+		if call.state == maybeRan && !call.decidedAt.Before(last) {
+			last = call.decidedAt
 		}
 	}
 	return last
 }
 
-// hasEnded reports whether nothing is run any more: what may have happened must not be
-// repeated.
-func (c *caller) hasEnded() bool { return !c.verb.within.IsZero() && !c.settled().IsZero() }
+// hasEnded reports whether no further run may be sent: one may have happened, and the verb must
+// not be repeated.
+func (c *caller) hasEnded() bool { return !c.verb.within.IsZero() && !c.decidedAt().IsZero() }
 
-// giveUp ends the calls that have no answer when their time is over. What has not happened
-// by now never will.
+// giveUp ends the calls that have no answer when their time is over. No run of them can still
+// take effect.
 func (c *caller) giveUp(err error) {
 	if err == nil {
 		err = context.DeadlineExceeded // It ends soon.
@@ -199,41 +199,41 @@ func (c *caller) giveUp(err error) {
 	}
 }
 
-// endsSoon reports whether a further run would hardly be answered in time, so
-// that it could only turn what is known into what is not.
+// endsSoon reports whether a further run would hardly be answered in time: it could only
+// make a known outcome unknown.
 func endsSoon(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && time.Until(deadline) < longPause
 }
 
-// Repeated is calls made together that have their answers only after Redis had failed,
-// or refused, some of their runs.
-type Repeated struct {
+// Repetition tells of calls, made together, that were answered only after Redis had failed
+// or refused some of their runs.
+type Repetition struct {
 	Verb  string        // "schedule", "replace", "cancel", "reschedule"
 	Took  time.Duration // from the calls' start
 	Cause error         // of the last run that failed
 }
 
-// WithRepeated has that function told of calls that were repeated, and returns the
-// queue. It is called before the queue is used; the function must not block.
-func (q *Queue) WithRepeated(tell func(Repeated)) *Queue {
-	q.repeated = tell
+// WithRepetitions has the function called for calls that were repeated, and returns the
+// queue. Set it before the queue is used; the function must not block.
+func (q *Queue) WithRepetitions(tell func(Repetition)) *Queue {
+	q.onRepetition = tell
 	return q
 }
 
 // tell tells of calls that are answered at last.
 func (q *core) tell(c *caller) {
-	if c.cause != nil && q.repeated != nil {
-		q.repeated(Repeated{Verb: c.verb.name, Took: time.Since(c.start.at), Cause: c.cause})
+	if c.cause != nil && q.onRepetition != nil {
+		q.onRepetition(Repetition{Verb: c.verb.name, Took: time.Since(c.start.at), Cause: c.cause})
 	}
 }
 
 type topicsKey struct{}
 
 // WithTopics returns a ctx whose calls of a producer touch messages of these topics only;
-// none means all. The script that makes the change looks at the topic of the message that
-// is there then: whoever asks before finds another one, perhaps. Of a message of another
-// topic the answer is OtherTopic, and nothing else is told of it.
+// none means all. The script that makes the change looks at the topic of the message that is
+// there at that moment: one that was read earlier may have been replaced. For a message of
+// another topic the answer is OtherTopic, and nothing else is said of it.
 func WithTopics(ctx context.Context, topics []string) context.Context {
 	if len(topics) == 0 {
 		return ctx

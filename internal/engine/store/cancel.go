@@ -23,7 +23,7 @@ var cancelVerb = verb{
 	head: func(r *run) []any {
 		return []any{r.layout.Epoch, r.spanAndOld(), r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 	},
-	each: func(args []any, a *asked) []any { return append(args, a.token, message.Member(a.id, a.key), "", "") },
+	each: func(args []any, a *params) []any { return append(args, a.token, message.Member(a.id, a.key), "", "") },
 }
 
 // Cancel removes a message that waits or is dead. Its codes are Done,
@@ -35,7 +35,7 @@ func (q *Producer) Cancel(ctx context.Context, id, key string, durable Durabilit
 }
 
 // CancelAgain repeats a cancel whose outcome is unknown.
-func (q *Producer) CancelAgain(ctx context.Context, e *Earlier, durable Durability) Answer {
+func (q *Producer) CancelAgain(ctx context.Context, e *UnknownCall, durable Durability) Answer {
 	v := cancelVerb
 	v.durable = durable
 	return q.doOne(ctx, &v, newCall(e.ID, e.Key, e.token, e))

@@ -73,7 +73,7 @@ func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
 }
 
 // confirm runs a script of one key until what was written before it is as durable
-// as the queue asks. The anchor is as for [conn.Durable.RunConfirmed].
+// as the queue asks. The anchor is as for [conn.Confirmer.RunConfirmed].
 func (q *core) confirm(ctx context.Context, anchor string, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
 	place, err := q.conn.Enter(ctx, q.durable, anchor)
 	if err != nil {

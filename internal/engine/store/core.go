@@ -18,14 +18,14 @@ import (
 // core is what the doors of one queue share.
 type core struct {
 	keys    keys.Queue
-	conn    *conn.Durable
+	conn    *conn.Confirmer
 	clocks  *clock.Clocks
 	layouts *layout.Registry
 	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
 	durable Durability      // what a bridge writes must be, see WithDurability
 
-	coalescer *coalescer     // nil: each call has runs of its own
-	repeated  func(Repeated) // nil: nobody asks
+	coalescer    *coalescer       // nil: each call has runs of its own
+	onRepetition func(Repetition) // may be nil
 }
 
 // Name is the queue's name.

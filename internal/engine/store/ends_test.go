@@ -107,7 +107,7 @@ func TestHistoryOfRows(t *testing.T) {
 	}
 	putAll(t, q, rows[:2], store.Created)
 	answered(t, store.Done, q.Rows().CancelRow(t.Context(), store.Operation{ID: "operation", Token: rowToken(10), Target: rowToken(0)}))
-	n, err := q.Rows().Remove(t.Context(), []store.SettledRow{{ID: "removed", Token: rowToken(1), What: store.FateCancelled}})
+	n, err := q.Rows().Remove(t.Context(), []store.RowFate{{ID: "removed", Token: rowToken(1), What: store.FateCancelled}})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	answered(t, store.NotFound, q.Rows().CancelRow(t.Context(), store.Operation{ID: "not here", Token: rowToken(12), Target: rowToken(2)}))

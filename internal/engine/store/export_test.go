@@ -19,9 +19,9 @@ func (q *Queue) ForgetFsync(ctx context.Context) {
 }
 
 // Settled are the entries of the shard's ledger.
-func (q *Rows) Settled(ctx context.Context, shard, most int) (all []SettledRow, err error) {
+func (q *Rows) Settled(ctx context.Context, shard, most int) (all []RowFate, err error) {
 	for cursor := uint64(0); ; {
-		rows, next, err := q.SettledPage(ctx, shard, cursor, most)
+		rows, next, err := q.FatePage(ctx, shard, cursor, most)
 		all = append(all, rows...)
 		if cursor = next; err != nil || cursor == 0 {
 			return all, err
@@ -30,19 +30,19 @@ func (q *Rows) Settled(ctx context.Context, shard, most int) (all []SettledRow, 
 }
 
 // EarlierCall makes schedules, or replaces, that began together now and of which nothing is known.
-func (q *Producer) EarlierCall(replace bool) func(id string) *Earlier {
+func (q *Producer) EarlierCall(replace bool) func(id string) *UnknownCall {
 	verb := scheduleVerb.name
 	if replace {
 		verb = replaceVerb.name
 	}
 	began := &start{queue: q.keys.Name, verb: verb, at: time.Now()}
-	return func(id string) *Earlier {
-		return &Earlier{Queue: q.keys.Name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
+	return func(id string) *UnknownCall {
+		return &UnknownCall{Queue: q.keys.Name, Verb: verb, ID: id, token: newTokens(1)[0], start: began}
 	}
 }
 
 // Age makes the call one that began so long ago.
-func (e *Earlier) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }
+func (e *UnknownCall) Age(d time.Duration) { e.start.at = e.start.at.Add(-d) }
 
 // SteadyShard is the door of a shard whose server's clock was not set for long, as far as is known.
 func (q *Queue) SteadyShard(number int) *Shard {
@@ -95,7 +95,7 @@ func (q *Producer) changeAll(ctx context.Context, v verb, when When, ids []strin
 	calls := make([]*call, len(ids))
 	for i, token := range newTokens(len(ids)) {
 		calls[i] = newCall(ids[i], "", token, nil)
-		calls[i].asked.when = when
+		calls[i].params.when = when
 	}
 	q.do(ctx, &v, calls)
 	return answers(calls)
@@ -120,8 +120,8 @@ func NewCaller(calls, most int, began time.Time) *Caller {
 func (c *Caller) Answers() map[string]*Answer {
 	all := map[string]*Answer{}
 	for _, call := range c.calls {
-		if all[call.asked.token] = nil; call.state == answered {
-			all[call.asked.token] = &call.answer
+		if all[call.params.token] = nil; call.state == answered {
+			all[call.params.token] = &call.answer
 		}
 	}
 	return all
@@ -151,7 +151,7 @@ func (c *Caller) Next(now time.Time) (pause time.Duration, more bool) { return c
 func (c *Caller) GiveUp() { c.giveUp(nil) }
 
 // Settled is when no run of the calls can happen any more.
-func (c *Caller) Settled() time.Time { return c.settled() }
+func (c *Caller) Settled() time.Time { return c.decidedAt() }
 
 // IsSecond reports whether an earlier run may have happened, IsLast whether it creates.
 func (r Run) IsSecond() bool { return r.r.second }
@@ -162,7 +162,7 @@ func (r Run) IsLast() bool { return r.r.last }
 // Tokens are those of the run's calls.
 func (r Run) Tokens() (tokens []string) {
 	for _, c := range r.r.calls {
-		tokens = append(tokens, c.asked.token)
+		tokens = append(tokens, c.params.token)
 	}
 	return tokens
 }
@@ -178,12 +178,12 @@ func (r Run) Bound(server *clock.Clock, window time.Duration) (fromMs, toMs int6
 func (r Run) Hear(err error, values ...any) {
 	r.r.Err, r.r.Cmd = err, redis.NewCmd(context.Background())
 	r.r.Cmd.SetVal(values)
-	r.r.answered(&verb{name: "cancel"})
+	r.r.readReply(&verb{name: "cancel"})
 }
 
 // Fail has the run fail by that error; it may happen until then.
 func (r Run) Fail(err error, settled time.Time) {
-	r.r.settled = settled
+	r.r.decidedAt = settled
 	r.r.failed(&verb{name: "schedule", asks: true}, err)
 }
 
@@ -191,7 +191,7 @@ func (r Run) Fail(err error, settled time.Time) {
 func (r Run) Answer(left func(token string) bool) {
 	for _, c := range r.r.calls {
 		switch {
-		case left(c.asked.token):
+		case left(c.params.token):
 			c.pass.isLeft = true
 		case r.r.last:
 			c.created(0, nil)

@@ -55,7 +55,7 @@ func TestForgetLeavesTombstones(t *testing.T) {
 			require.NoError(s, err)
 			s.b.finish(acked)
 			s.forgotten()
-			require.NoError(s, s.q.Rows().ForgetSettled(s.Context(), 0, rows))
+			require.NoError(s, s.q.Rows().ForgetFates(s.Context(), 0, rows))
 			after := sound(s, s.rdb, s.q)
 			require.Empty(s, after.Gone)
 			require.Len(s, after.Settled, 1)

@@ -55,7 +55,7 @@ var (
 	settlement   = storetest.Settlement
 
 	acked, released, retried, unknown = storetest.Acked, storetest.Released, storetest.Retried, storetest.Unknown
-	parked, dropped, kept, buried     = storetest.Parked, storetest.Dropped, storetest.Kept, storetest.Buried
+	parked, dropped, onceCall, buried = storetest.Parked, storetest.Dropped, storetest.Kept, storetest.Buried
 )
 
 // shared is a client of the shared Redis.

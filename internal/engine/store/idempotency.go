@@ -70,10 +70,10 @@ type Once struct {
 	begun       ulid.ULID
 }
 
-// kept says that a call is one of a [Once].
-type kept struct {
-	again bool
-	epoch string // when it began
+// onceCall says that a call is one of a [Once].
+type onceCall struct {
+	isRepeat bool
+	epoch    string // when it began
 }
 
 // errOnceMoved is why a repetition does nothing.
@@ -136,17 +136,16 @@ func (o *Once) ID(n int) string {
 	return id.String()
 }
 
-// Call is the request's n-th message as the call that it is, for [Request.Earlier], as an
-// error that has it.
+// Call is the request's n-th message as a call, for [Request.Earlier], inside an error.
 func (o *Once) Call(n int, id, key string, replace bool) error {
 	verb := scheduleVerb.name
 	if replace {
 		verb = replaceVerb.name
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "token %s %d", o.seed, n))
-	return &UnknownError{Cause: errOnceMoved, Call: Earlier{
+	return &UnknownError{Cause: errOnceMoved, Call: UnknownCall{
 		Queue: o.q.keys.Name, Verb: verb, ID: id, Key: key,
-		token: base64.RawURLEncoding.EncodeToString(sum[:12]), kept: &kept{again: o.State == OnceAgain, epoch: o.epoch},
+		token: base64.RawURLEncoding.EncodeToString(sum[:12]), once: &onceCall{isRepeat: o.State == OnceAgain, epoch: o.epoch},
 	}}
 }
 
@@ -157,7 +156,7 @@ func (o *Once) Answered(ctx context.Context, answer []byte) error { return o.end
 // LetGo leaves the request to whoever repeats it.
 func (o *Once) LetGo(ctx context.Context) error { return o.end(ctx, "r", nil) }
 
-// Forget ends a request of which nothing was done: its key is as one that nobody has used.
+// Forget ends a request of which nothing was done: its key counts as unused.
 func (o *Once) Forget(ctx context.Context) error { return o.end(ctx, "f", nil) }
 
 func (o *Once) end(ctx context.Context, what string, answer []byte) error {

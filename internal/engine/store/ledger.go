@@ -12,7 +12,7 @@ import (
 
 // WithLedger makes settling tell the rows of outbox messages that these were
 // published: by an entry in the ledger of the shard, which stays until
-// [Rows.ForgetSettled]. notify is called after a settle that wrote some; it may
+// [Rows.ForgetFates]. notify is called after a settle that wrote some; it may
 // be missed where the settle's answer was lost, and must not block. It returns
 // the queue, and is called before that is used. Without it only what others than
 // the row do (cancel, replace, purge, reschedule) is told.
@@ -34,8 +34,8 @@ const (
 	FateMoved Fate = 'd'
 )
 
-// SettledRow is an entry of the ledger.
-type SettledRow struct {
+// RowFate is an entry of the ledger: the fate of a row's message.
+type RowFate struct {
 	Token, ID, Key string
 	What           Fate
 	// DueAt is the new due time of FateMoved.
@@ -46,11 +46,11 @@ type SettledRow struct {
 	entry string
 }
 
-// SettledPage returns about most entries of the shard's ledger, from a cursor
+// FatePage returns about most entries of the shard's ledger, from a cursor
 // that is 0 at first, and the next cursor, 0 at the end. They are in no order;
 // until they are forgotten they may be returned again, and a token's entry may
 // change: from FateMoved to the others.
-func (q *Rows) SettledPage(ctx context.Context, shard int, cursor uint64, most int) ([]SettledRow, uint64, error) {
+func (q *Rows) FatePage(ctx context.Context, shard int, cursor uint64, most int) ([]RowFate, uint64, error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, 0, err
@@ -59,16 +59,16 @@ func (q *Rows) SettledPage(ctx context.Context, shard int, cursor uint64, most i
 	if err != nil {
 		return nil, 0, fmt.Errorf("read ledger: %w", err)
 	}
-	rows := make([]SettledRow, 0, len(page)/2)
+	rows := make([]RowFate, 0, len(page)/2)
 	for i := 0; i+1 < len(page); i += 2 {
-		rows = append(rows, parseSettled(page[i], page[i+1]))
+		rows = append(rows, parseFate(page[i], page[i+1]))
 	}
 	return rows, next, nil
 }
 
-func parseSettled(token, entry string) SettledRow {
+func parseFate(token, entry string) RowFate {
 	what, dueMs, maybe, member := scripts.CutLedger(entry)
-	row := SettledRow{Token: token, What: Fate(what), Maybe: maybe, entry: entry}
+	row := RowFate{Token: token, What: Fate(what), Maybe: maybe, entry: entry}
 	if dueMs != 0 {
 		row.DueAt = time.UnixMilli(dueMs)
 	}
@@ -76,10 +76,10 @@ func parseSettled(token, entry string) SettledRow {
 	return row
 }
 
-// ForgetSettled removes entries that [Rows.SettledPage] returned from the shard's
+// ForgetFates removes entries that [Rows.FatePage] returned from the shard's
 // ledger, unless they have changed since. What was published or cancelled leaves a
 // tombstone: a writer that has lost its row's lock may come yet.
-func (q *Rows) ForgetSettled(ctx context.Context, shard int, rows []SettledRow) error {
+func (q *Rows) ForgetFates(ctx context.Context, shard int, rows []RowFate) error {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return err

@@ -213,7 +213,7 @@ var shardCalls = []crowdCall{
 	{name: "settle dead letter", before: claimed(buriedMaybe), call: (*crowd).settle},
 	{name: "settle, all kinds", before: (*crowd).manyKinds, call: (*crowd).settle},
 	{name: "settle drop", before: claimed(dropped), call: (*crowd).settle},
-	{name: "settle part", before: func(c *crowd) { claimed(kept)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
+	{name: "settle part", before: func(c *crowd) { claimed(onceCall)(c); c.settlement.Verdicts[0] = acked }, call: (*crowd).settle},
 	{name: "mark", before: late, call: (*crowd).settle},
 	{name: "reclaim", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: (*crowd).reclaimStray},
 	{name: "reclaim of a slot", before: func(c *crowd) {
@@ -260,7 +260,7 @@ var shardCalls = []crowdCall{
 		c.get(c.settlement.Claim.Messages[len(c.settlement.Claim.Messages)-1].ID)
 	}},
 	{name: "forget", before: (*crowd).inLedger, call: func(c *crowd) {
-		require.NoError(c, c.q.Rows().ForgetSettled(c.Context(), 0, c.rowsTold))
+		require.NoError(c, c.q.Rows().ForgetFates(c.Context(), 0, c.rowsTold))
 	}},
 	{name: "stats", before: func(c *crowd) { claimed(acked)(c); c.openClaims("another", 4) }, call: func(c *crowd) {
 		_, err := inspect.NewAdmin(c.q).Stats(c.Context(), 0)

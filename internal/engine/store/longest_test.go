@@ -30,7 +30,7 @@ type crowd struct {
 
 	// What is to be settled, and forgotten.
 	settlement message.Settlement
-	rowsTold   []store.SettledRow
+	rowsTold   []store.RowFate
 }
 
 func newCrowd(tb testing.TB, rdb *redis.Client, n, size int) *crowd {
@@ -70,7 +70,7 @@ func (c *crowd) ids() []string {
 	return list
 }
 
-func (c *crowd) requests(body []byte, again func(id string) *store.Earlier) []store.Request {
+func (c *crowd) requests(body []byte, again func(id string) *store.UnknownCall) []store.Request {
 	list := make([]store.Request, c.n)
 	for i := range list {
 		list[i] = store.Request{Message: c.message(i, body), When: c.due}
@@ -100,10 +100,10 @@ func (c *crowd) renewed() []store.Row {
 	return list
 }
 
-func (c *crowd) ended() []store.SettledRow {
-	list := make([]store.SettledRow, c.n)
+func (c *crowd) ended() []store.RowFate {
+	list := make([]store.RowFate, c.n)
 	for i := range list {
-		list[i] = store.SettledRow{ID: c.id(i), Token: c.token(i), What: store.FateCancelled}
+		list[i] = store.RowFate{ID: c.id(i), Token: c.token(i), What: store.FateCancelled}
 	}
 	return list
 }
@@ -290,7 +290,7 @@ func (c *crowd) empty() {
 }
 
 // again names an earlier call for each message, of which nothing is known.
-func (c *crowd) again(replace bool) func(string) *store.Earlier {
+func (c *crowd) again(replace bool) func(string) *store.UnknownCall {
 	c.Helper()
 	now, err := redisNow(c.Context(), c.rdb)
 	require.NoError(c, err)

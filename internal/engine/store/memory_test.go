@@ -90,7 +90,7 @@ func TestMemoryLimit(t *testing.T) {
 			told, err := q.Rows().Settled(t.Context(), 0, 100)
 			require.NoError(t, err)
 			require.Len(t, told, 3)
-			require.NoError(t, q.Rows().ForgetSettled(t.Context(), 0, told))
+			require.NoError(t, q.Rows().ForgetFates(t.Context(), 0, told))
 		}},
 		{"retry", func() { b.settle(b.claim(1), retried) }},
 		{"release", func() { b.settle(b.claim(1), released) }},

@@ -21,7 +21,7 @@ var cancelRowVerb = verb{
 	ends:   true,
 	keys:   cancelVerb.keys,
 	head:   operationHead,
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.target, "")
 	},
 	pinned: true,
@@ -33,7 +33,7 @@ var rescheduleRowVerb = verb{
 	most:   1,
 	keys:   rescheduleVerb.keys,
 	head:   operationHead,
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, answerToken(a.token), message.Member(a.id, a.key), a.when.String(), a.token, a.target, "")
 	},
 	pinned: true,
@@ -58,7 +58,7 @@ type Operation struct {
 }
 
 func (o *Operation) call() *call {
-	return &call{asked: asked{id: o.ID, key: o.Key, token: o.Token, target: o.Target}}
+	return &call{params: params{id: o.ID, key: o.Key, token: o.Token, target: o.Target}}
 }
 
 // CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
@@ -77,12 +77,12 @@ func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 // here, and the target has ended; the row is to be brought here under Token.
 func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
 	c := o.call()
-	c.asked.when = at(due)
+	c.params.when = at(due)
 	return q.operate(ctx, &rescheduleRowVerb, c)
 }
 
 func (q *Rows) operate(ctx context.Context, v *verb, c *call) Answer {
-	if a := &c.asked; !message.IsOutboxToken(a.token) || !message.IsOutboxToken(a.target) {
+	if a := &c.params; !message.IsOutboxToken(a.token) || !message.IsOutboxToken(a.target) {
 		return Answer{Err: fmt.Errorf("%s: %w", v.name, errToken)}
 	}
 	named := *v

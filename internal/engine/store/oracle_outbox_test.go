@@ -268,7 +268,7 @@ func (m *machine) forget(t *rapid.T) {
 	shard := drawShard(t)
 	rows, err := m.q.Rows().Settled(t.Context(), shard, 1000)
 	require.NoError(t, err)
-	require.NoError(t, m.q.Rows().ForgetSettled(t.Context(), shard, rows))
+	require.NoError(t, m.q.Rows().ForgetFates(t.Context(), shard, rows))
 	o := m.oracles[shard].rows
 	for token, entry := range o.ledger {
 		if fate := entry[:1]; fate != "d" {

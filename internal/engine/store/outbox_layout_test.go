@@ -147,7 +147,7 @@ func TestRowsAcrossLayouts(t *testing.T) {
 	for shard := range layout.Polled() {
 		rows, err := q.Rows().Settled(t.Context(), shard, 1000)
 		require.NoError(t, err)
-		require.NoError(t, q.Rows().ForgetSettled(t.Context(), shard, rows))
+		require.NoError(t, q.Rows().ForgetFates(t.Context(), shard, rows))
 	}
 	require.Eventually(t, func() bool {
 		require.NoError(t, keeper.Step(t.Context()))

@@ -70,16 +70,16 @@ func (s *outboxScene) rescheduleRow(token, target string, due time.Time) store.C
 }
 
 // ledger is what rows are to be told, and forgets it.
-func (s *outboxScene) ledger() map[string]store.SettledRow {
+func (s *outboxScene) ledger() map[string]store.RowFate {
 	s.Helper()
 	rows, err := s.q.Rows().Settled(s.Context(), 0, 100)
 	require.NoError(s, err)
-	told := map[string]store.SettledRow{}
+	told := map[string]store.RowFate{}
 	for _, row := range rows {
 		require.Equal(s, s.row, row.ID)
 		told[row.Token] = row
 	}
-	require.NoError(s, s.q.Rows().ForgetSettled(s.Context(), 0, rows))
+	require.NoError(s, s.q.Rows().ForgetFates(s.Context(), 0, rows))
 	require.Empty(s, sound(s, s.rdb, s.q).Settled)
 	return told
 }
@@ -308,7 +308,7 @@ func TestPutAfterItsEnd(t *testing.T) {
 			require.Equal(s, farAhead.UnixMilli(), rows[0].DueAt.UnixMilli())
 			require.Equal(s, store.Done, reschedule(s, s.q, s.row, past()))
 			s.b.finish(acked)
-			require.NoError(s, s.q.Rows().ForgetSettled(s.Context(), 0, rows), "it has changed since")
+			require.NoError(s, s.q.Rows().ForgetFates(s.Context(), 0, rows), "it has changed since")
 			s.puts(store.EndedPublished)
 			require.Equal(s, store.FatePublished, s.ledger()[s.t].What)
 		},

@@ -39,9 +39,9 @@ func TestPartialSettle(t *testing.T) {
 		create(t, q, fmt.Sprint(i), at(int64(i)))
 	}
 	whole := b.claim(10)
-	_, err := q.Shard(0).Settle(t.Context(), settlement(whole, kept))
+	_, err := q.Shard(0).Settle(t.Context(), settlement(whole, onceCall))
 	require.NoError(t, err, "nothing is settled")
-	first := b.verdicts(whole, kept, acked, unknown, kept)
+	first := b.verdicts(whole, onceCall, acked, unknown, onceCall)
 	s := sound(t, rdb, q)
 	require.Equal(t, "1:0:01:3:3", s.Claims[whole.Token.String()])
 	require.EqualValues(t, 1, s.Counter("published"))
@@ -189,7 +189,7 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 	q.Producer().Schedule(t.Context(), list, false, store.Durability{})
 	s := settlement(b.claim(store.MaxBatch), buried)
-	s.Verdicts[1], s.Verdicts[498], s.Verdicts[499] = acked, unknown, kept
+	s.Verdicts[1], s.Verdicts[498], s.Verdicts[499] = acked, unknown, onceCall
 	s.Repeated = true
 	parts := store.Parts(s, false)
 	require.Len(t, parts, 5)

@@ -21,7 +21,7 @@ var putVerb = verb{
 	head: func(r *run) []any {
 		return []any{r.layout.Epoch, r.span, scripts.Flag(r.last), message.FormatVersion, MaxBatchBytes}
 	},
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, message.Member(a.id, a.key), a.when.String(), a.mark, a.untilMs, a.stored)
 	},
 	asks:   true,
@@ -70,7 +70,7 @@ func (q *Rows) put(ctx context.Context, within time.Time, rows []Row) []Answer {
 			continue
 		}
 		m := row.Message
-		calls, index = append(calls, &call{asked: asked{
+		calls, index = append(calls, &call{params: params{
 			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, mark: row.mark(),
 			untilMs: row.untilMs(), stored: message.Encode(row.Token, m), tags: m.CountTags(),
 		}}), append(index, i)

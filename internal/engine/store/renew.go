@@ -20,7 +20,7 @@ var renewVerb = verb{
 	head: func(r *run) []any {
 		return []any{r.layout.Epoch, r.span, Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes}
 	},
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, message.Member(a.id, a.key), a.when.String(), a.mark, a.target, a.stored)
 	},
 	pinned: true,
@@ -53,7 +53,7 @@ func (q *Rows) Renew(ctx context.Context, rows []Row) []Answer {
 			continue
 		}
 		m := row.Message
-		calls, index = append(calls, &call{asked: asked{
+		calls, index = append(calls, &call{params: params{
 			id: m.ID, key: m.Key, when: at(row.DueAt), token: row.Token, target: row.Before, mark: row.mark(), stored: message.Encode(row.Token, m), tags: m.CountTags(),
 		}}), append(index, i)
 	}

@@ -19,7 +19,7 @@ var rescheduleVerb = verb{
 	head: func(r *run) []any {
 		return []any{r.layout.Epoch, r.spanAndOld(), r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 	},
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, a.token, message.Member(a.id, a.key), a.when.String(), "", "", "")
 	},
 }
@@ -32,13 +32,13 @@ func (q *Producer) Reschedule(ctx context.Context, id, key string, when When, du
 }
 
 // RescheduleAgain repeats a reschedule whose outcome is unknown.
-func (q *Producer) RescheduleAgain(ctx context.Context, e *Earlier, when When, durable Durability) Answer {
+func (q *Producer) RescheduleAgain(ctx context.Context, e *UnknownCall, when When, durable Durability) Answer {
 	return q.reschedule(ctx, newCall(e.ID, e.Key, e.token, e), when, durable)
 }
 
 func (q *Producer) reschedule(ctx context.Context, c *call, when When, durable Durability) Answer {
 	v := rescheduleVerb
 	v.durable = durable
-	c.asked.when = when
+	c.params.when = when
 	return q.doOne(ctx, &v, c)
 }

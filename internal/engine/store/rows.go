@@ -70,7 +70,7 @@ var peekVerb = verb{
 func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	calls := make([]*call, len(rows))
 	for i, row := range rows {
-		calls[i] = &call{asked: asked{
+		calls[i] = &call{params: params{
 			id: row.Message.ID, key: row.Message.Key, token: row.Token, stored: []byte(row.Token), mark: row.mark(),
 		}}
 	}
@@ -84,18 +84,18 @@ func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 // wait: about most of them, from a cursor that is "0" at first, and the next one,
 // "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
 // of MaxBatchBytes at the most. A message may come twice.
-func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []SettledRow, next string, bytes int, err error) {
+func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []RowFate, next string, bytes int, err error) {
 	return q.readRows(ctx, shard, []any{cursor, min(most, rowsBatch), MaxBatchBytes})
 }
 
 // rowsOf are those of the members that a shard has, and that stand for rows.
-func (q *Rows) rowsOf(ctx context.Context, shard int, members []any) (rows []SettledRow, err error) {
+func (q *Rows) rowsOf(ctx context.Context, shard int, members []any) (rows []RowFate, err error) {
 	rows, _, _, err = q.readRows(ctx, shard, append([]any{"0", 0, MaxBatchBytes}, members...))
 	return rows, err
 }
 
 // readRows runs the script until it has read all that it was asked for.
-func (q *Rows) readRows(ctx context.Context, shard int, args []any) (rows []SettledRow, next string, bytes int, err error) {
+func (q *Rows) readRows(ctx context.Context, shard int, args []any) (rows []RowFate, next string, bytes int, err error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
 		return nil, "", 0, err
@@ -109,7 +109,7 @@ func (q *Rows) readRows(ctx context.Context, shard int, args []any) (rows []Sett
 		list, rest := r.List(2), r.List(3)
 		for i := 0; i+1 < len(list.Values); i += 2 {
 			id, key := message.SplitMember(list.Text(i))
-			rows = append(rows, SettledRow{ID: id, Key: key, Token: list.Text(i + 1)})
+			rows = append(rows, RowFate{ID: id, Key: key, Token: list.Text(i + 1)})
 		}
 		next, bytes = r.Text(0), bytes+int(r.Int(1))
 		if err := errors.Join(r.Err, list.Err); err != nil || len(rest.Values) == 0 {
@@ -128,12 +128,12 @@ const (
 // Remove removes messages of rows that have ended as What says, where they wait
 // under that very token, and returns how many it has removed. A message in
 // flight stays. It may be repeated.
-func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err error) {
+func (q *Rows) Remove(ctx context.Context, rows []RowFate) (removed int, err error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
 		return 0, err
 	}
-	byShard := map[int][]SettledRow{}
+	byShard := map[int][]RowFate{}
 	for _, row := range rows {
 		for _, home := range layout.Homes(row.ID, row.Key) {
 			byShard[home] = append(byShard[home], row)
@@ -152,7 +152,7 @@ func (q *Rows) Remove(ctx context.Context, rows []SettledRow) (removed int, err 
 }
 
 // removeFrom looks at the first of the rows, as many as one script may read.
-func (q *Rows) removeFrom(ctx context.Context, l *Layout, k keys.Shard, rows []SettledRow) (removed, looked int, err error) {
+func (q *Rows) removeFrom(ctx context.Context, l *Layout, k keys.Shard, rows []RowFate) (removed, looked int, err error) {
 	keys, history := l.WithHistory(k, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags})
 	args := []any{Tombstone.Milliseconds(), MaxBatchBytes, history}
 	for _, row := range rows {

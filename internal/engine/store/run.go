@@ -26,7 +26,7 @@ type verb struct {
 	// head are the arguments before the messages.
 	head func(*run) []any
 	// each appends the arguments of one message.
-	each func([]any, *asked) []any
+	each func([]any, *params) []any
 	// storedLast is set where what is stored stands behind the arguments of all.
 	storedLast bool
 	// asks is set where a run changes nothing but in the last home, so that it
@@ -52,7 +52,7 @@ type verb struct {
 type kind struct {
 	shard  int
 	last   bool   // the shard is the last home of the messages
-	kept   bool   // what it creates leaves a tombstone, and is not created again: see Once
+	isOnce bool   // what it creates leaves a tombstone, and is not created again: see Once
 	second bool   // an earlier one may have happened
 	start  *start // of the calls, for second runs
 }
@@ -70,15 +70,15 @@ type run struct {
 	stored int // of these, what is stored
 	tags   int
 
-	server   *clock.Clock // of the shard
-	startMs  int64        // by it
-	sentMs   int64
-	span     string    // in which it may happen, by that clock
-	oldMs    int64     // tombstones that have expired by then may go
-	settled  time.Time // when the run can no longer happen
-	missing  error     // for its effect to be durable
-	relative bool      // some of the messages are due after a delay
-	history  string    // the shard's limits, where the verb ends messages and the queue keeps a history
+	server    *clock.Clock // of the shard
+	startMs   int64        // by it
+	sentMs    int64
+	span      string    // in which it may happen, by that clock
+	oldMs     int64     // tombstones that have expired by then may go
+	decidedAt time.Time // when the run can no longer happen
+	missing   error     // for its effect to be durable
+	relative  bool      // some of the messages are due after a delay
+	history   string    // the shard's limits, where the verb ends messages and the queue keeps a history
 }
 
 const (
@@ -112,12 +112,12 @@ func runsOf(parcels []*parcel) (runs []*run) {
 
 // add has the run serve that call, too, unless it would be too much for one script.
 func (r *run) add(c *call, most int) (isAdded bool) {
-	stored, tags := r.stored+len(c.asked.stored), r.tags+c.asked.tags
+	stored, tags := r.stored+len(c.params.stored), r.tags+c.params.tags
 	if n := len(r.calls); n > 0 && (n >= most || stored > MaxBatchBytes || tags > mostTags) {
 		return false
 	}
-	r.calls, r.stored, r.tags, r.bytes = append(r.calls, c), stored, tags, r.bytes+callBytes+len(c.asked.stored)
-	r.relative = r.relative || c.asked.when.Relative
+	r.calls, r.stored, r.tags, r.bytes = append(r.calls, c), stored, tags, r.bytes+callBytes+len(c.params.stored)
+	r.relative = r.relative || c.params.when.Relative
 	return true
 }
 
@@ -132,7 +132,7 @@ func (r *run) number() int {
 // bound makes the run one that may happen from now on, for that long, in a server of
 // that clock.
 func (r *run) bound(server *clock.Clock, window time.Duration) {
-	r.server, r.sentMs, r.settled = server, server.FloorMs(), time.Now().Add(window)
+	r.server, r.sentMs, r.decidedAt = server, server.FloorMs(), time.Now().Add(window)
 	notAfter := r.sentMs + clock.AtLeast(window).Milliseconds() - 1
 	if r.second {
 		r.startMs = r.start.by(server)
@@ -162,7 +162,7 @@ func expired(server *clock.Clock) int64 {
 func (r *run) prepare(v *verb) {
 	k := r.layout.Keys()[r.shard]
 	r.Script, r.Keys = v.script, v.keys(k)
-	if v.gonettl && r.kept {
+	if v.gonettl && r.isOnce {
 		r.Keys = append(r.Keys, k.GoneTTL)
 	}
 	if v.ends {
@@ -173,17 +173,17 @@ func (r *run) prepare(v *verb) {
 		r.Args = append(r.Args, r.history)
 	}
 	for _, c := range r.calls {
-		r.Args = v.each(r.Args, &c.asked)
+		r.Args = v.each(r.Args, &c.params)
 	}
 	if v.storedLast {
 		for _, c := range r.calls {
-			r.Args = append(r.Args, c.asked.stored)
+			r.Args = append(r.Args, c.params.stored)
 		}
 	}
 }
 
-// answered has each call learn what is known of the run.
-func (r *run) answered(v *verb) {
+// readReply tells each call what is known of the run.
+func (r *run) readReply(v *verb) {
 	if r.Err != nil {
 		r.server.Doubt()
 		r.failed(v, r.Err)
@@ -199,7 +199,7 @@ func (r *run) answered(v *verb) {
 	case status == statusMissed:
 		r.missed(reply.Int(1))
 	case status == statusFull:
-		r.refused(errBudget)
+		r.fail(errBudget)
 	case len(reply.Values) == 3: // All were created, at that instant.
 		accepted := reply.Int(2)
 		for _, c := range r.calls {
@@ -236,47 +236,47 @@ func (r *run) isStuck() bool {
 	return slices.ContainsFunc(r.calls, func(c *call) bool { return c.state != answered && !c.pass.hasMoved })
 }
 
-// failed takes an error of the run, which tells whether it may have happened; if
-// so, it may until it is settled.
+// failed handles an error of the run, which tells whether it may have happened. If so, it may
+// yet happen until decidedAt.
 func (r *run) failed(v *verb, err error) {
 	err = fmt.Errorf("%s: %w", v.name, err)
 	switch class := rediserr.Classify(err); {
 	case errors.Is(err, ErrNoFsync):
-		r.refused(err)
+		r.fail(err)
 	case class == rediserr.Full:
-		r.refused(fmt.Errorf("%w: %w", ErrFull, err))
+		r.fail(fmt.Errorf("%w: %w", ErrFull, err))
 	case class == rediserr.Fatal:
-		r.refused(fmt.Errorf("%w: %w", ErrUnavailable, err))
+		r.fail(fmt.Errorf("%w: %w", ErrUnavailable, err))
 	case class == rediserr.Lost && (r.last || !v.asks):
 		for _, c := range r.calls {
-			c.lost(err, r.settled, r.sentMs)
+			c.noReply(err, r.decidedAt, r.sentMs)
 		}
 	default: // Or it has changed nothing.
 		r.notRun(err)
 	}
 }
 
-// missed takes that Redis' clock was not within the run's span, but at that instant: a
-// further run has another span, unless the traces of earlier ones may have ended by then.
+// missed records that the run came outside its span, at that instant of Redis' clock. A further
+// run gets another span, unless the traces of earlier runs may have expired by then.
 func (r *run) missed(nowMs int64) {
 	for _, c := range r.calls {
 		if c.isForgotten = c.endsMs > 0 && nowMs >= c.endsMs; c.isForgotten {
-			c.refused(errMissed)
+			c.fail(errMissed)
 		} else {
 			c.notRun(errMissed)
 		}
 	}
 }
 
-// notRun takes that the run did certainly not happen, refused that none will.
+// notRun records that the run certainly did not happen; fail, that no other will be sent either.
 func (r *run) notRun(err error) {
 	for _, c := range r.calls {
 		c.notRun(err)
 	}
 }
 
-func (r *run) refused(err error) {
+func (r *run) fail(err error) {
 	for _, c := range r.calls {
-		c.refused(err)
+		c.fail(err)
 	}
 }

@@ -44,7 +44,7 @@ type Request struct {
 	Message *message.Message
 	When    When
 	// Earlier, unless nil, is the call that this one repeats.
-	Earlier *Earlier
+	Earlier *UnknownCall
 }
 
 var scheduleVerb = verb{
@@ -61,7 +61,7 @@ var scheduleVerb = verb{
 		}
 		return []any{r.layout.Epoch, r.span, start, message.FormatVersion + digit(r.last) + digit(r.relative) + digit(r.tags > 0) + maxBatchBytes + r.more()}
 	},
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, a.when.String(), message.Member(a.id, a.key))
 	},
 	storedLast: true,
@@ -73,7 +73,7 @@ var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
 
 // more is what few runs tell schedule.lua: how long tombstones live, and topics.
 func (r *run) more() string {
-	if r.topics == "" && !r.kept {
+	if r.topics == "" && !r.isOnce {
 		return ""
 	}
 	return " " + r.tracedMs() + " " + r.topics
@@ -81,7 +81,7 @@ func (r *run) more() string {
 
 // tracedMs is how long what a run creates leaves a tombstone: "0", if it does not.
 func (r *run) tracedMs() string {
-	if !r.kept {
+	if !r.isOnce {
 		return "0"
 	}
 	return onceTracedMs
@@ -108,7 +108,7 @@ var replaceVerb = verb{
 			r.layout.Epoch, r.span, r.number(), Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
 		}
 	},
-	each: func(args []any, a *asked) []any {
+	each: func(args []any, a *params) []any {
 		return append(args, message.Member(a.id, a.key), a.when.String(), a.stored)
 	},
 }
@@ -127,8 +127,8 @@ func (q *Producer) Schedule(ctx context.Context, requests []Request, replace boo
 	for i, token := range newTokens(len(requests)) {
 		r := &requests[i]
 		calls[i], made[i] = &made[i], *newCall(r.Message.ID, r.Message.Key, token, r.Earlier)
-		calls[i].asked.when, calls[i].asked.stored = r.When, message.Encode(calls[i].asked.token, r.Message)
-		calls[i].asked.tags = r.Message.CountTags()
+		calls[i].params.when, calls[i].params.stored = r.When, message.Encode(calls[i].params.token, r.Message)
+		calls[i].params.tags = r.Message.CountTags()
 	}
 	q.do(ctx, &v, calls)
 	return answers(calls)

@@ -170,7 +170,7 @@ func (q *core) runTogether(ctx context.Context, v *verb, node *redis.Client, run
 	}
 	q.conn.RunTogether(ctx, node, trips)
 	for _, r := range sent {
-		r.answered(v)
+		r.readReply(v)
 	}
 }
 
@@ -185,7 +185,7 @@ func (q *core) confirmRun(ctx context.Context, v *verb, r *run) {
 	defer place.Leave()
 	if q.prepare(ctx, v, r) { // Only now: the gate may have taken long.
 		r.Cmd, r.missing, r.Err = q.conn.RunConfirmed(ctx, place, v.durable, r.second, meta, r.Script, r.Keys, r.Args...)
-		r.answered(v)
+		r.readReply(v)
 	}
 }
 

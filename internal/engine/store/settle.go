@@ -56,7 +56,7 @@ func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, e
 }
 
 // settlePart runs the script once.
-func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlement, b *sorted) (stale bool, err error) {
+func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlement, b *settleArgs) (stale bool, err error) {
 	if len(b.left) == len(s.Verdicts) && len(b.left) > 0 {
 		return false, nil
 	}
@@ -128,9 +128,9 @@ const (
 	kinds                = 3
 )
 
-// sorted are the verdicts of a settlement by what one script does with them: all of them,
-// or as many as it may, where it is cut.
-type sorted struct {
+// settleArgs are the verdicts of a settlement, grouped by what one script does with them: all of
+// them, or as many as fit into it.
+type settleArgs struct {
 	removed    [kinds][]any
 	fates      [kinds][]byte // and tokens of the removed, but for the plain ones
 	back, dead []any
@@ -148,8 +148,8 @@ type sorted struct {
 	history     bool // there is one
 }
 
-func sortVerdicts(s *message.Settlement, history bool) (*sorted, error) {
-	b := &sorted{history: history}
+func sortVerdicts(s *message.Settlement, history bool) (*settleArgs, error) {
+	b := &settleArgs{history: history}
 	b.removed[plain] = make([]any, 0, len(s.Verdicts))
 	sum, entry := 0, []byte(nil)
 	for i := range s.Verdicts {
@@ -172,7 +172,7 @@ func sortVerdicts(s *message.Settlement, history bool) (*sorted, error) {
 	return b, nil
 }
 
-func (b *sorted) add(m *message.Claimed, v *message.Verdict) error {
+func (b *settleArgs) add(m *message.Claimed, v *message.Verdict) error {
 	switch v.Verb {
 	case message.VerbAck, message.VerbDrop:
 		b.remove(m, v)
@@ -196,7 +196,7 @@ func (b *sorted) add(m *message.Claimed, v *message.Verdict) error {
 	return nil
 }
 
-func (b *sorted) remove(m *message.Claimed, v *message.Verdict) {
+func (b *settleArgs) remove(m *message.Claimed, v *message.Verdict) {
 	kind, fate := kindOf(m.Token), byte('p')
 	b.removed[kind] = append(b.removed[kind], m.Member)
 	for _, tag := range m.Tags() {
@@ -220,7 +220,7 @@ func (b *sorted) remove(m *message.Claimed, v *message.Verdict) {
 }
 
 // remember notes what the history remembers of a message.
-func (b *sorted) remember(m *message.Claimed, kind message.EndKind, attempt int, detail string) {
+func (b *settleArgs) remember(m *message.Claimed, kind message.EndKind, attempt int, detail string) {
 	if !b.history {
 		return
 	}
@@ -228,8 +228,8 @@ func (b *sorted) remember(m *message.Claimed, kind message.EndKind, attempt int,
 	b.ends = append(b.ends, m.Member, end.String())
 }
 
-// args are in the order of the script, which has so many rows told by the ledger.
-func (b *sorted) args(s *message.Settlement, told int) []any {
+// args are in the order of the script, which writes that many rows into the ledger.
+func (b *settleArgs) args(s *message.Settlement, told int) []any {
 	outbox := len(b.removed[ofRow]) + len(b.removed[traced])
 	args := []any{
 		s.Claim.Token.String(), b.before, b.first, b.last, b.after, scripts.Flag(s.Repeated),
@@ -253,7 +253,7 @@ func parkArgs(parks []message.ParkedRoute) []any {
 }
 
 // rest is what the next script has to settle.
-func (b *sorted) rest(s *message.Settlement) message.Settlement {
+func (b *settleArgs) rest(s *message.Settlement) message.Settlement {
 	rest := *s
 	rest.Verdicts, rest.Claim.Messages, rest.Parks = nil, nil, nil
 	for _, i := range b.left {

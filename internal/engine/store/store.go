@@ -58,7 +58,7 @@ const (
 	fsyncWait   = 3 * time.Second
 )
 
-// ByReplicas asks so many replicas to confirm within a second.
+// ByReplicas asks that many replicas to confirm within a second.
 func ByReplicas(n int) Durability { return Durability{Replicas: n, Timeout: replicaWait} }
 
 // ByFsync asks the primary to confirm within three seconds that it is on its disk.
@@ -83,7 +83,7 @@ func New(rdb redis.UniversalClient, prefix, name string) *Queue {
 
 // NewWithTimeout is [New] with another limit for a run of a script.
 func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time.Duration) *Queue {
-	c, queue := conn.NewDurable(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
+	c, queue := conn.NewConfirmer(conn.New(rdb, timeout)), keys.Queue{Prefix: prefix, Name: name}
 	clocks := clock.New(c.Conn)
 	return &Queue{&core{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}}
 }

@@ -436,7 +436,7 @@ func TestAuditRemovesWhatHasEnded(t *testing.T) {
 		d.Exec(t, "DELETE FROM {t} WHERE id = ?", unlisted)
 
 		// The message may be another one by the time that it is removed.
-		n, err := s.Store.Rows().Remove(t.Context(), []store.SettledRow{{Token: "~another-token--", ID: "lives", Key: "k", What: store.FatePublished}})
+		n, err := s.Store.Rows().Remove(t.Context(), []store.RowFate{{Token: "~another-token--", ID: "lives", Key: "k", What: store.FatePublished}})
 		require.NoError(t, err)
 		require.Zero(t, n)
 
@@ -682,7 +682,7 @@ func TestAuditorAfterALoss(t *testing.T) {
 		}}
 		a = s.auditor()
 		r, _ := s.Read(lost)
-		s.settler.Acknowledged(s.Orders, []store.SettledRow{{Token: r.Token, ID: "lost", Key: "k"}})
+		s.settler.Acknowledged(s.Orders, []store.RowFate{{Token: r.Token, ID: "lost", Key: "k"}})
 		s.Lose()
 		defer s.Run(a.Run)()
 		<-again

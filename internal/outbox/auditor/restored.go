@@ -57,12 +57,12 @@ func (a *Auditor) removeEnded(ctx context.Context, q *Queue, dry bool, report *r
 	return nil
 }
 
-func (a *Auditor) removePage(ctx context.Context, q *Queue, rows []store.SettledRow, dry bool, report *report) error {
+func (a *Auditor) removePage(ctx context.Context, q *Queue, rows []store.RowFate, dry bool, report *report) error {
 	list := make([]table.Version, len(rows))
 	for i, row := range rows {
 		list[i] = table.Version{Identity: table.Identity{Queue: q.Name, Key: row.Key, ID: row.ID}, Token: row.Token}
 	}
-	var ended []store.SettledRow
+	var ended []store.RowFate
 	for _, d := range a.config.Databases {
 		found, err := d.Ended().Among(ctx, list)
 		if err != nil {

@@ -27,11 +27,11 @@ func (r ledgerRef) compare(to ledgerRef) int {
 // acknowledgement that came too late for Redis. It is a record.
 type notice struct {
 	fate  table.Fate
-	entry store.SettledRow
+	entry store.RowFate
 	from  ledgerRef
 }
 
-func tell(from ledgerRef, queue string, row store.SettledRow) notice {
+func tell(from ledgerRef, queue string, row store.RowFate) notice {
 	fate := table.Fate{Version: table.Version{Identity: table.Identity{Queue: queue, Key: row.Key, ID: row.ID}, Token: row.Token}}
 	switch row.What {
 	case store.FatePublished:
@@ -78,7 +78,7 @@ func (b *backlog) sweep(now time.Time, held []ledgerRef) {
 
 // acknowledge takes what the broker has acknowledged too late for Redis. If too many wait,
 // some are forgotten.
-func (b *backlog) acknowledge(queue string, rows []store.SettledRow) {
+func (b *backlog) acknowledge(queue string, rows []store.RowFate) {
 	for _, row := range rows {
 		switch {
 		case !message.IsRowToken(row.Token):

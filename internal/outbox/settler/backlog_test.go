@@ -18,7 +18,7 @@ import (
 // which somebody works on until faults end.
 type ledgers struct {
 	t        *rapid.T
-	entries  map[ledgerRef][]store.SettledRow // whoever reads is at the same place when some are gone
+	entries  map[ledgerRef][]store.RowFate // whoever reads is at the same place when some are gone
 	gone     map[string]bool
 	rows     []map[string]*storyRow // by database and token
 	absent   map[string]int         // how many databases have said so, in this pass
@@ -38,11 +38,11 @@ func (l *ledgers) fault(what string) error {
 }
 
 // add makes so many entries of a ledger, each with a row in a database, or in none.
-func (l *ledgers) add(ref ledgerRef, count int, from string) (added []store.SettledRow) {
+func (l *ledgers) add(ref ledgerRef, count int, from string) (added []store.RowFate) {
 	home := rapid.IntRange(0, len(l.rows)).Draw(l.t, "home")
 	isBusy := rapid.Bool().Draw(l.t, "busy")
 	for i := range count {
-		row := store.SettledRow{ID: from, Token: fmt.Sprintf("~%s-%09d", from, i)}
+		row := store.RowFate{ID: from, Token: fmt.Sprintf("~%s-%09d", from, i)}
 		for len(row.Token) < 16 {
 			row.Token += "-"
 		}
@@ -72,7 +72,7 @@ func (l *ledgers) do(p *pass, a action) {
 		if to == len(entries) {
 			next = 0
 		}
-		p.paged(slices.DeleteFunc(slices.Clone(entries[from:to]), func(e store.SettledRow) bool { return l.gone[e.Token] }), next, nil)
+		p.paged(slices.DeleteFunc(slices.Clone(entries[from:to]), func(e store.RowFate) bool { return l.gone[e.Token] }), next, nil)
 	case actionOffer:
 		require.LessOrEqual(l.t, len(a.fates), settleBatch)
 		if err := l.fault("offer"); err != nil {
@@ -115,7 +115,7 @@ func (l *ledgers) isKnown(token string) bool {
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := &ledgers{t: t, entries: map[ledgerRef][]store.SettledRow{}, gone: map[string]bool{}, isFaulty: true}
+		l := &ledgers{t: t, entries: map[ledgerRef][]store.RowFate{}, gone: map[string]bool{}, isFaulty: true}
 		for range rapid.IntRange(1, 3).Draw(t, "databases") {
 			l.rows = append(l.rows, map[string]*storyRow{})
 		}
@@ -157,7 +157,7 @@ func TestBacklog(t *testing.T) {
 			require.NoError(t, p.failure())
 		}
 		for ref, entries := range l.entries {
-			isLeft := slices.ContainsFunc(entries, func(e store.SettledRow) bool { return !l.gone[e.Token] })
+			isLeft := slices.ContainsFunc(entries, func(e store.RowFate) bool { return !l.gone[e.Token] })
 			require.False(t, isLeft, "%v has entries that nobody looks at any more", ref)
 		}
 		for _, rows := range l.rows {

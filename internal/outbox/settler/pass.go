@@ -25,7 +25,7 @@ type action struct {
 	cursor   uint64
 	database int
 	fates    []table.Fate
-	entries  []store.SettledRow
+	entries  []store.RowFate
 }
 
 // pass is the machine that settles late acknowledgements, and then whole ledgers, in batches that may
@@ -58,7 +58,7 @@ type pass struct {
 // ledgerEntries are entries of one ledger, to be forgotten. It is a record.
 type ledgerEntries struct {
 	from ledgerRef
-	rows []store.SettledRow
+	rows []store.RowFate
 }
 
 // next is the next action.
@@ -93,7 +93,7 @@ func cut(list []notice) (batch, rest []notice) {
 
 // paged takes a page of the ledger; next is where the following one begins, 0 at the end. One
 // that fails is read again later, all others are read nevertheless.
-func (p *pass) paged(rows []store.SettledRow, next uint64, err error) {
+func (p *pass) paged(rows []store.RowFate, next uint64, err error) {
 	ref := p.refs[0]
 	for _, row := range rows {
 		p.read = append(p.read, tell(ref, ref.queue, row))
@@ -143,7 +143,7 @@ func (p *pass) forget(t notice) {
 		p.done[n-1].rows = append(p.done[n-1].rows, t.entry)
 		return
 	}
-	p.done = append(p.done, ledgerEntries{t.from, []store.SettledRow{t.entry}})
+	p.done = append(p.done, ledgerEntries{t.from, []store.RowFate{t.entry}})
 }
 
 func (p *pass) leave(t notice) {

@@ -32,8 +32,8 @@ const (
 // Ledger is what the settler needs of one queue in Redis. The methods are those
 // of [store.Rows], and documented there.
 type Ledger interface {
-	SettledPage(ctx context.Context, shard int, cursor uint64, most int) (rows []store.SettledRow, next uint64, err error)
-	ForgetSettled(ctx context.Context, shard int, rows []store.SettledRow) error
+	FatePage(ctx context.Context, shard int, cursor uint64, most int) (rows []store.RowFate, next uint64, err error)
+	ForgetFates(ctx context.Context, shard int, rows []store.RowFate) error
 }
 
 // Queue is a queue whose ledger is drained.
@@ -120,7 +120,7 @@ func (s *Settler) Notify(queue string, shard int) {
 // Acknowledged takes messages that the broker has acknowledged, but whose claim
 // had ended, so that the ledger does not tell of them. It does not block; where
 // too many wait, some are forgotten, and Redis will publish them again.
-func (s *Settler) Acknowledged(queue string, rows []store.SettledRow) {
+func (s *Settler) Acknowledged(queue string, rows []store.RowFate) {
 	s.mu.Lock()
 	s.backlog.acknowledge(queue, rows)
 	s.mu.Unlock()
@@ -227,10 +227,10 @@ func (s *Settler) do(ctx context.Context, p *pass, a action) {
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
 	if a.kind == actionRead {
-		p.paged(ledger.SettledPage(ctx, a.ledger.shard, a.cursor, settleBatch))
+		p.paged(ledger.FatePage(ctx, a.ledger.shard, a.cursor, settleBatch))
 		return
 	}
-	p.forgot(ledger.ForgetSettled(ctx, a.ledger.shard, a.entries))
+	p.forgot(ledger.ForgetFates(ctx, a.ledger.shard, a.entries))
 }
 
 // offer offers fates to a database.

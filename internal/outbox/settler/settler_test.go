@@ -194,7 +194,7 @@ func TestSettlerWithADatabaseAway(t *testing.T) {
 		there := s.Stored("there", past)
 		d.Exec(t, "DELETE FROM {t} WHERE id = ?", there)
 		s.Publish()
-		s.settler.Acknowledged(s.Orders, []store.SettledRow{{Token: "~nobody-knows-it", ID: "stale", Key: "k"}})
+		s.settler.Acknowledged(s.Orders, []store.RowFate{{Token: "~nobody-knows-it", ID: "stale", Key: "k"}})
 		for range 3 {
 			require.Error(t, s.settler.drain(outboxtest.Bounded(t), true).failure())
 		}
@@ -225,7 +225,7 @@ func TestSettlerTakesLateAcknowledgements(t *testing.T) {
 		s := newSettling(t, d)
 		late, waits := s.Stored("late", far), s.Stored("waits", far)
 		r, _ := s.Read(late)
-		s.settler.Acknowledged(s.Orders, []store.SettledRow{
+		s.settler.Acknowledged(s.Orders, []store.RowFate{
 			{Token: r.Token, ID: "late", Key: "k"}, {Token: "not-of-an-outbox", ID: "waits", Key: "k"},
 		})
 		require.Len(t, s.settler.backlog.stale, 1)
@@ -234,9 +234,9 @@ func TestSettlerTakesLateAcknowledgements(t *testing.T) {
 		require.Equal(t, "stored", s.State(waits))
 		require.Empty(t, s.settler.backlog.stale)
 
-		many := make([]store.SettledRow, staleLimit+5)
+		many := make([]store.RowFate, staleLimit+5)
 		for i := range many {
-			many[i] = store.SettledRow{Token: "~nobody-knows-it", ID: "x"}
+			many[i] = store.RowFate{Token: "~nobody-knows-it", ID: "x"}
 		}
 		s.settler.Acknowledged(s.Orders, many)
 		require.Len(t, s.settler.backlog.stale, staleLimit)

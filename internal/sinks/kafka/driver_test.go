@@ -99,7 +99,8 @@ func TestTheClientAsksTheSame(t *testing.T) {
 	for _, a := range []answer{
 		{throttle: time.Second},
 		{code: kafka.InvalidRecord, refused: []int32{1}},
-		{code: kafka.NotLeaderForPartition}, {code: kafka.NotLeaderForPartition, appended: true},
+		{code: kafka.NotLeaderForPartition},
+		{code: kafka.NotLeaderForPartition, appended: true},
 	} {
 		broker := newFake(t, always(a))
 		batch := newMessages(t, "topic", "key", 2)

@@ -171,7 +171,7 @@ func TestTheDriverWritesTheSame(t *testing.T) {
 	closed := channel.NotifyClose(make(chan *amqp.Error, 1))
 	broker.say(t, appendMethod(nil, number, methodClose, append([]byte{1, 148, 4}, "gone\x00\x00\x00\x00"...)...))
 	require.Equal(t, appendMethod(nil, number, methodCloseOK), receive(t, frames))
-	receive(t, closed)
+	require.NotNil(t, receive(t, closed))
 }
 
 // TestTheDriverReadsTheSame has the driver and us hear the same of the broker.
@@ -222,7 +222,8 @@ func TestTheDriverReadsTheSame(t *testing.T) {
 	require.Equal(t, []event{
 		acked[0], acked[1],
 		{method: methodReturn, returned: &returnedMessage{code: back.ReplyCode, topic: back.RoutingKey, uid: back.Headers[message.HeaderUID].(string)}},
-		{method: methodAck, tag: acked[3].tag, isMultiple: true}, {method: methodClose, exception: exception},
+		{method: methodAck, tag: acked[3].tag, isMultiple: true},
+		{method: methodClose, exception: exception},
 	}, opened.take())
 	require.Equal(t, methodAck, acked[2].method)
 }

@@ -26,7 +26,7 @@ func NewBatcher(rdb redis.UniversalClient) *Batcher {
 	return &Batcher{rdb: rdb}
 }
 
-// RunQuiet is [Conn.Run] for a run that nobody waits for urgently: it may
+// RunQuiet is [Conn.Run] for a run that is not urgent: it may
 // share a pipeline with those of other callers. An error of another's run is
 // not its error. Where ctx ends, the run may take place yet.
 func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {

@@ -1,6 +1,6 @@
 // Package conn runs scripts in Redis: on the node that holds their keys, within
 // the caller's deadline, alone, together with others ([Batcher]), or until
-// replicas or the disk have confirmed them ([Durable]).
+// replicas or the disk have confirmed them ([Confirmer]).
 package conn
 
 import (

@@ -13,8 +13,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Durability asks that a call is confirmed within Timeout: by so many replicas, or,
-// with Fsync, by the disk of the primary. Neither is asked where both are zero.
+// Durability asks that a call is confirmed within Timeout: by that many replicas or,
+// with Fsync, by the disk of the primary. Zero asks for nothing.
 type Durability struct {
 	Replicas int
 	Fsync    bool
@@ -34,15 +34,15 @@ func (d Durability) within(ctx context.Context) time.Duration {
 	return max(wait, time.Millisecond) // 0 would be for ever.
 }
 
-// confirmed is how many copies there are for certain, and why there are not
-// more where the question itself has failed.
-type confirmed struct {
+// confirmation is how many copies there are for certain, and the error if Redis could not
+// be asked for more.
+type confirmation struct {
 	copies int64
 	err    error
 }
 
 // missing is what a call lacks to be durable, nil if it is.
-func (d Durability) missing(c confirmed) error {
+func (d Durability) missing(c confirmation) error {
 	switch {
 	case d.Fsync && c.copies > 0, !d.Fsync && c.copies >= int64(d.Replicas):
 		return nil
@@ -60,22 +60,22 @@ var errNotOnDisk = errors.New("redis has not written it to disk yet")
 // was written.
 var ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
 
-// Durable runs scripts of a connection until they are confirmed.
-type Durable struct {
+// Confirmer runs scripts of a connection and waits until they are confirmed.
+type Confirmer struct {
 	*Conn
 	known sync.Map // which node knows which script
 	syncs sync.Map // the clients of nodes that answer WAITAOF
 	gates sync.Map // the gates, by gateKey
 }
 
-// NewDurable returns the durable runs of the connection; it does no I/O.
-func NewDurable(c *Conn) *Durable { return &Durable{Conn: c} }
+// NewConfirmer returns that of the connection; it does no I/O.
+func NewConfirmer(c *Conn) *Confirmer { return &Confirmer{Conn: c} }
 
-// RunConfirmed executes the script at that place of [Durable.Enter], and says
+// RunConfirmed executes the script at that place of [Confirmer.Enter], and says
 // what is missing for its effect to be durable, nil if nothing is. The anchor is a
 // key of that node with the field epoch. again says that an earlier run of the
 // call may have happened.
-func (u *Durable) RunConfirmed(
+func (u *Confirmer) RunConfirmed(
 	ctx context.Context, p *Place, d Durability, again bool, anchor string, s *scripts.Script, keys []string, args ...any,
 ) (cmd *redis.Cmd, missing, err error) {
 	// A second run is made anyway: who refused it could not tell what the first did.
@@ -102,32 +102,32 @@ func (u *Durable) RunConfirmed(
 	return cmd, missing, nil
 }
 
-// RunCopied executes the script and waits until so many replicas have its effect.
+// RunCopied executes the script and waits until that many replicas have its effect.
 // It returns how many do for certain. The key is as the anchor of RunConfirmed.
-func (u *Durable) RunCopied(
+func (u *Confirmer) RunCopied(
 	ctx context.Context, d Durability, s *scripts.Script, key string, args ...any,
 ) (cmd *redis.Cmd, copies int64, err error) {
 	cmd, done, err := u.runAndWait(ctx, s, d, d.within(ctx), key, []string{key}, args...)
 	return cmd, done.copies, err
 }
 
-// known says that a node knows a script.
-type known struct {
+// nodeScript is a script that a node knows.
+type nodeScript struct {
 	node   redis.UniversalClient
 	script *scripts.Script
 }
 
 // runAndWait executes the script and waits so long, on the same connection,
 // until what was asked has confirmed it.
-func (u *Durable) runAndWait(
+func (u *Confirmer) runAndWait(
 	ctx context.Context, s *scripts.Script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
-) (*redis.Cmd, confirmed, error) {
+) (*redis.Cmd, confirmation, error) {
 	node, several, err := u.Node(ctx, keys[0])
 	if err != nil {
-		return nil, confirmed{}, err
+		return nil, confirmation{}, err
 	}
 	// The source is sent where the node may not know it: that shows only after the wait.
-	at := known{node, s}
+	at := nodeScript{node, s}
 	_, bySHA := u.known.Load(at)
 	command, c := u.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
@@ -139,18 +139,18 @@ func (u *Durable) runAndWait(
 	if several {
 		u.Refresh(ctx, command.Err())
 		if errors.Is(command.Err(), redis.ErrClosed) {
-			return nil, confirmed{}, fmt.Errorf("%w of %s: %w", rediserr.ErrNoNode, keys[0], command.Err())
+			return nil, confirmation{}, fmt.Errorf("%w of %s: %w", rediserr.ErrNoNode, keys[0], command.Err())
 		}
 	}
 	return command, c, command.Err()
 }
 
-func (u *Durable) pipeline(
+func (u *Confirmer) pipeline(
 	ctx context.Context, command scripts.Command, node redis.UniversalClient, d Durability, within time.Duration, anchor string,
-) (*redis.Cmd, confirmed) {
+) (*redis.Cmd, confirmation) {
 	pipe := u.Patient(ctx, node, within).Pipeline()
 	_ = pipe.Process(ctx, command)
-	w := newWaiting(ctx, pipe, d, anchor, within)
+	w := newWaitCommands(ctx, pipe, d, anchor, within)
 	_, err := pipe.Exec(ctx)
 	switch {
 	case command.Val() != nil:
@@ -161,14 +161,14 @@ func (u *Durable) pipeline(
 	return command.Cmd, w.result()
 }
 
-// waiting is the end of a pipeline that waits.
-type waiting struct {
+// waitCommands are the last commands of a pipeline that waits for confirmation.
+type waitCommands struct {
 	fsync       bool
 	touch, wait scripts.Command
 }
 
-func newWaiting(ctx context.Context, pipe redis.Pipeliner, d Durability, anchor string, within time.Duration) *waiting {
-	w := &waiting{fsync: d.Fsync, touch: scripts.Touch.Command(ctx, true, []string{anchor}, nil)}
+func newWaitCommands(ctx context.Context, pipe redis.Pipeliner, d Durability, anchor string, within time.Duration) *waitCommands {
+	w := &waitCommands{fsync: d.Fsync, touch: scripts.Touch.Command(ctx, true, []string{anchor}, nil)}
 	if d.Fsync {
 		w.wait = scripts.NewCommand(ctx, "waitaof", 1, 0, within.Milliseconds())
 	} else {
@@ -179,9 +179,9 @@ func newWaiting(ctx context.Context, pipe redis.Pipeliner, d Durability, anchor 
 	return w
 }
 
-func (w *waiting) result() (c confirmed) {
+func (w *waitCommands) result() (c confirmation) {
 	if err := w.touch.Err(); err != nil {
-		return confirmed{err: err} // What was waited for may be nothing.
+		return confirmation{err: err} // What was waited for may be nothing.
 	}
 	if !w.fsync {
 		c.copies, c.err = w.wait.Int64()
@@ -192,15 +192,15 @@ func (w *waiting) result() (c confirmed) {
 		err = scripts.ErrReply
 	}
 	if err != nil {
-		return confirmed{err: err}
+		return confirmation{err: err}
 	}
-	return confirmed{copies: counts[0]}
+	return confirmation{copies: counts[0]}
 }
 
 // checkFsync asks the node, once, whether it can confirm what is on its disk,
 // before anything is written. Its error is [ErrNoFsync], or one that says that
 // nothing was sent.
-func (u *Durable) checkFsync(ctx context.Context, anchor string) error {
+func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 	node, several, err := u.Node(ctx, anchor)
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func (u *Durable) checkFsync(ctx context.Context, anchor string) error {
 	if several {
 		pipe = node.Pipeline()
 	}
-	w := newWaiting(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
+	w := newWaitCommands(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
 	_, _ = pipe.Exec(ctx)
 	c := w.result()
 	var refusal redis.Error
@@ -229,7 +229,7 @@ func (u *Durable) checkFsync(ctx context.Context, anchor string) error {
 }
 
 // ForgetFsync has the node asked again: what it could do it can do no more.
-func (u *Durable) ForgetFsync(ctx context.Context, anchor string) {
+func (u *Confirmer) ForgetFsync(ctx context.Context, anchor string) {
 	if node, _, err := u.Node(ctx, anchor); err == nil {
 		u.syncs.Delete(node)
 	}

@@ -28,7 +28,7 @@ type gate struct {
 
 	mu   sync.Mutex
 	vain time.Duration // the longest wait in vain since one was confirmed, 0 if there is none
-	told confirmed     // its answer
+	told confirmation  // its answer
 	next time.Time     // when one may wait all the same
 }
 
@@ -39,7 +39,7 @@ type gateKey struct {
 	fsync    bool
 }
 
-func (u *Durable) gate(node redis.UniversalClient, d Durability) *gate {
+func (u *Confirmer) gate(node redis.UniversalClient, d Durability) *gate {
 	key := gateKey{node, d.Replicas, d.Fsync}
 	if g, ok := u.gates.Load(key); ok {
 		return g.(*gate)
@@ -54,7 +54,7 @@ func (u *Durable) gate(node redis.UniversalClient, d Durability) *gate {
 
 // Enter waits for a place among the durable runs at the node of the key; the
 // place is left when the run has ended. Its error says that nothing was sent.
-func (u *Durable) Enter(ctx context.Context, d Durability, key string) (*Place, error) {
+func (u *Confirmer) Enter(ctx context.Context, d Durability, key string) (*Place, error) {
 	node, _, err := u.Node(ctx, key)
 	if err != nil {
 		return nil, err
@@ -76,22 +76,22 @@ func (p *Place) Leave() { <-p.gate.slots }
 
 // opens reports whether a run may wait for so long. Where it may not, what was
 // confirmed when one has waited in vain is told.
-func (g *gate) opens(within time.Duration) (confirmed, bool) {
+func (g *gate) opens(within time.Duration) (confirmation, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
 	if within > g.vain {
-		return confirmed{}, true
+		return confirmation{}, true
 	}
 	if now.Before(g.next) {
 		return g.told, false
 	}
 	g.next = now.Add(within + probePause)
-	return confirmed{}, true
+	return confirmation{}, true
 }
 
 // learn takes what a run has met that has waited for so long.
-func (g *gate) learn(within time.Duration, c confirmed, durable bool) {
+func (g *gate) learn(within time.Duration, c confirmation, durable bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {

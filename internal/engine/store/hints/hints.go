@@ -1,5 +1,5 @@
 // Package hints hears what Redis tells by pub/sub: that there is something to look
-// at. Subscriber may be lost: nobody may depend on one.
+// at. Subscriber may be lost: nothing may depend on one.
 package hints
 
 import (

@@ -74,8 +74,8 @@ func (n *nodeSubscriber) run(ctx context.Context) {
 	}
 }
 
-// incoming is what a connection has received.
-type incoming struct {
+// delivery is what a connection has received.
+type delivery struct {
 	value any
 	err   error
 }
@@ -96,18 +96,18 @@ func (n *nodeSubscriber) connect(ctx context.Context) bool {
 	if s.apply(ctx, true) != nil {
 		return false
 	}
-	received := make(chan incoming)
+	received := make(chan delivery)
 	reading.Go(func() { receive(ctx, s.pubsub, received) })
 	s.listen(ctx, received)
 	return s.useful
 }
 
 // receive passes on all that comes, and ends with ctx.
-func receive(ctx context.Context, pubsub *redis.PubSub, to chan<- incoming) {
+func receive(ctx context.Context, pubsub *redis.PubSub, to chan<- delivery) {
 	for {
 		value, err := pubsub.Receive(ctx)
 		select {
-		case to <- incoming{value, err}:
+		case to <- delivery{value, err}:
 		case <-ctx.Done():
 			return
 		}
@@ -132,9 +132,9 @@ type request struct {
 // subscription is the state of one connection.
 type subscription struct {
 	*nodeSubscriber
-	pubsub *redis.PubSub
-	state  map[string]channelState
-	asked  []request
+	pubsub  *redis.PubSub
+	state   map[string]channelState
+	pending []request
 	// known says that the node knows or does not know sharded channels, plain
 	// that it does not.
 	known, plain bool
@@ -142,7 +142,7 @@ type subscription struct {
 	silent       int // ticks
 }
 
-func (s *subscription) listen(ctx context.Context, received <-chan incoming) {
+func (s *subscription) listen(ctx context.Context, received <-chan delivery) {
 	ticker := time.NewTicker(quietPeriod)
 	defer ticker.Stop()
 	for {
@@ -190,7 +190,7 @@ func (s *subscription) apply(ctx context.Context, again bool) error {
 		if s.state[channel] != 0 {
 			continue
 		}
-		if !s.known && len(s.asked) > 0 {
+		if !s.known && len(s.pending) > 0 {
 			return nil
 		}
 		if err := s.ask(ctx, channel, true); err != nil {
@@ -202,7 +202,7 @@ func (s *subscription) apply(ctx context.Context, again bool) error {
 
 // ask sends one command: in a Cluster its channels must be of one slot.
 func (s *subscription) ask(ctx context.Context, channel string, on bool) error {
-	s.asked = append(s.asked, request{channel, on})
+	s.pending = append(s.pending, request{channel, on})
 	if !on {
 		delete(s.state, channel)
 		if s.plain {
@@ -218,7 +218,7 @@ func (s *subscription) ask(ctx context.Context, channel string, on bool) error {
 }
 
 // take handles what came; its error ends the connection.
-func (s *subscription) take(ctx context.Context, in incoming) error {
+func (s *subscription) take(ctx context.Context, in delivery) error {
 	if in.err != nil {
 		return s.refused(ctx, in.err)
 	}
@@ -233,8 +233,8 @@ func (s *subscription) take(ctx context.Context, in incoming) error {
 
 func (s *subscription) confirmed(ctx context.Context, answer *redis.Subscription) error {
 	on := answer.Kind == "ssubscribe" || answer.Kind == "subscribe"
-	if i := slices.Index(s.asked, request{answer.Channel, on}); i >= 0 {
-		s.asked = slices.Delete(s.asked, i, i+1)
+	if i := slices.Index(s.pending, request{answer.Channel, on}); i >= 0 {
+		s.pending = slices.Delete(s.pending, i, i+1)
 	} else if !on {
 		delete(s.state, answer.Channel) // The slot has left this node.
 		wait.Wake(s.all.moved)
@@ -261,12 +261,12 @@ var elsewhere = []string{"MOVED", "ASK", "CLUSTERDOWN", "TRYAGAIN"}
 // refused handles an error: that of the oldest command, or of the connection.
 func (s *subscription) refused(ctx context.Context, err error) error {
 	var reply redis.Error
-	if !errors.As(err, &reply) || len(s.asked) == 0 {
+	if !errors.As(err, &reply) || len(s.pending) == 0 {
 		return err
 	}
 	code := rediserr.ReplyCode(reply.Error())
-	head := s.asked[0]
-	s.asked = s.asked[1:]
+	head := s.pending[0]
+	s.pending = s.pending[1:]
 	switch {
 	case code == "ERR" && !s.known:
 		// The only error without a code of its own: no such command, as before

@@ -62,21 +62,21 @@ type ListRequest struct {
 	After string
 }
 
-// Listed is a message of a listing.
-type Listed struct {
+// ListItem is a message of a listing.
+type ListItem struct {
 	Found Found
 	State State
 }
 
 // Member names the message within its shard.
-func (m *Listed) Member() string { return message.Member(m.Found.ID, m.Found.Key) }
+func (m *ListItem) Member() string { return message.Member(m.Found.ID, m.Found.Key) }
 
 // Page is a part of a listing.
 type Page struct {
 	// Messages are in due order within a state, dead letters in the order in which
 	// they died. Those of a Tag are, whatever their state, in the order of key and id.
 	// There may be none though more pages follow.
-	Messages []Listed
+	Messages []ListItem
 	// Looked is how many messages were looked at for it, at the most 20,000.
 	Looked int
 	// Next is where the next page begins; empty where there is none.

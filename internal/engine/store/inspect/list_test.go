@@ -16,7 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
-func listedIDs(list []inspect.Listed) []string {
+func listedIDs(list []inspect.ListItem) []string {
 	ids := make([]string, len(list))
 	for i, m := range list {
 		ids[i] = m.Found.ID

@@ -448,12 +448,12 @@ func (f *Filter) isDue(due time.Time) bool {
 }
 
 // listed is the message, if it is still there and the filter lets it through.
-func (l *lister) listed(e entry, t text) (m Listed, ok bool) {
+func (l *lister) listed(e entry, t text) (m ListItem, ok bool) {
 	if t.stored == nil {
 		return m, false
 	}
 	id, key := message.SplitMember(e.member)
-	m = Listed{State: e.state}
+	m = ListItem{State: e.state}
 	if e.state == StateDead {
 		m.Found = deadFound(l.queue.Name(), id, key, *t.stored, e.score)
 	} else {

@@ -43,7 +43,7 @@ func NewScan(queue *store.Queue, filter Filter, mark string) *Scan {
 type NamesPage struct {
 	// Messages are those that the filter lets through; Moved names those that were somewhere
 	// else when they were looked at.
-	Messages []Listed
+	Messages []ListItem
 	Moved    []string
 	// Looked is about how many names it had.
 	Looked int
@@ -78,7 +78,7 @@ func (s *Scan) Next(ctx context.Context, at ScanPlace) (page NamesPage, err erro
 
 // Named looks at messages by their names: it returns those that the filter lets through, and
 // the names of those that were somewhere else by the time they were looked at.
-func (a *Admin) Named(ctx context.Context, filter *Filter, members []string) (found []Listed, moved []string, err error) {
+func (a *Admin) Named(ctx context.Context, filter *Filter, members []string) (found []ListItem, moved []string, err error) {
 	err = a.queue.Repeat(ctx, func(layout *store.Layout) error {
 		l := newLister(a.queue, layout, filter)
 		homes := map[int][]string{}

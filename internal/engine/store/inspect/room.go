@@ -41,8 +41,8 @@ type Rooms struct {
 	Redis  *Room `json:"redis,omitempty"`
 }
 
-// toldRooms is how they stand in Redis, in the meta of the first shard.
-type toldRooms struct {
+// roomsRecord is their form in Redis, in the meta of the first shard.
+type roomsRecord struct {
 	At time.Time `json:"at"` // by Redis' clock
 	Rooms
 }
@@ -51,7 +51,7 @@ type toldRooms struct {
 // bridge knows, which looks for minutes. A full Redis takes it, too.
 func (a *Admin) TellRooms(ctx context.Context, rooms Rooms) error {
 	return a.queue.Repeat(ctx, func(*store.Layout) error {
-		text, err := json.Marshal(toldRooms{a.queue.Now(), rooms})
+		text, err := json.Marshal(roomsRecord{a.queue.Now(), rooms})
 		if err != nil {
 			return fmt.Errorf("tell rooms: %w", err)
 		}
@@ -72,7 +72,7 @@ func (a *Admin) Rooms(ctx context.Context) (rooms Rooms, err error) {
 		if err != nil {
 			return fmt.Errorf("read rooms: %w", err)
 		}
-		var told toldRooms
+		var told roomsRecord
 		if json.Unmarshal(text, &told) == nil && a.queue.Now().Sub(told.At) < roomsKept { // Else it is of another version.
 			rooms = told.Rooms
 		}
@@ -115,17 +115,17 @@ func (a *Admin) Limit(ctx context.Context, budget int64) (used int64, err error)
 // Used is about how many bytes the queue takes, dead letters among them: an estimate from a
 // sample of its messages.
 func (a *Admin) Used(ctx context.Context) (int64, error) {
-	m, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (measured, error) { return a.measure(ctx, l.Keys()[:l.InUse()]) })
+	m, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (measurement, error) { return a.measure(ctx, l.Keys()[:l.InUse()]) })
 	return m.used, err
 }
 
-// measured is what a queue takes.
-type measured struct {
+// measurement is what a queue takes.
+type measurement struct {
 	live       []int64 // messages of each shard but for dead ones
 	each, used int64   // bytes: of a message on average, and of all
 }
 
-func (a *Admin) measure(ctx context.Context, shards []keys.Shard) (m measured, err error) {
+func (a *Admin) measure(ctx context.Context, shards []keys.Shard) (m measurement, err error) {
 	type lengths struct{ live, dead *redis.IntCmd }
 	counts, err := ask(ctx, a.queue, shards, func(pipe redis.Pipeliner, k keys.Shard) lengths {
 		return lengths{pipe.HLen(ctx, k.Msg), pipe.ZCard(ctx, k.Dead)}

@@ -9,10 +9,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// CancelledAll counts what became of the messages that a [CancelAll] has met. Those
+// CancelTally counts what became of the messages that a [CancelAll] has met. Those
 // that somebody else has ended meanwhile, and those of topics that the caller may not
 // touch, are not among them.
-type CancelledAll struct {
+type CancelTally struct {
 	Done, MaybePublished, TooLate int
 	// NotDurable are done, but fewer copies confirmed it than were asked for; Missing says
 	// why of the last one.
@@ -26,7 +26,7 @@ type CancelledAll struct {
 // error, too; then the messages of that error are not counted. It may be called again.
 func CancelAll(
 	ctx context.Context, queue *store.Queue, tag, key string, most int, durable store.Durability,
-) (c CancelledAll, more bool, err error) {
+) (c CancelTally, more bool, err error) {
 	layout, err := queue.AwaitLayout(ctx)
 	if err != nil {
 		return c, false, err
@@ -70,7 +70,7 @@ func nextShard(l *store.Layout, key string, walked map[int]bool) int {
 	return -1
 }
 
-func (c *CancelledAll) add(list []store.Answer) (err error) {
+func (c *CancelTally) add(list []store.Answer) (err error) {
 	for _, a := range list {
 		if a.Err != nil {
 			if !errors.Is(err, store.ErrUnknown) { // Which says more.

@@ -48,7 +48,7 @@ func TestCancelAllAcrossLayouts(t *testing.T) {
 			}
 			found, _, err := job.CancelAll(t.Context(), q, by[0], by[1], 10, store.Durability{})
 			require.NoError(t, err)
-			require.Equal(t, job.CancelledAll{Done: 3}, found)
+			require.Equal(t, job.CancelTally{Done: 3}, found)
 		})
 	}
 }
@@ -74,5 +74,5 @@ func TestCancelAllByAnOldLayout(t *testing.T) {
 	storetest.Tag(t, q, m, storetest.Later(), "red")
 	found, _, err := job.CancelAll(t.Context(), other, "", m.Key, 10, store.Durability{})
 	require.NoError(t, err)
-	require.Equal(t, job.CancelledAll{Done: 1}, found)
+	require.Equal(t, job.CancelTally{Done: 1}, found)
 }

@@ -109,11 +109,11 @@ type draft struct {
 
 	most   int // messages of a step
 	looked int // names in this step
-	found  []inspect.Listed
+	found  []inspect.ListItem
 	items  []item
 }
 
-// next is what to do now; the messages of a step are so many at most.
+// next is what to do now; most bounds the messages of a step.
 func (c *course) next(now time.Time, most int) action {
 	if c.now = now; c.do == actionBegin {
 		c.begin(min(most, stepSize))
@@ -287,7 +287,7 @@ func (c *course) scanned(page inspect.NamesPage) {
 
 // looked takes what was found of the names, and which had moved: these are looked at again. One
 // that the job does not mean any more is left no longer.
-func (c *course) looked(found []inspect.Listed, moved []string) {
+func (c *course) looked(found []inspect.ListItem, moved []string) {
 	d := c.draft
 	names := d.names()
 	if c.moves++; len(moved) < len(names) {
@@ -310,7 +310,7 @@ func (c *course) looked(found []inspect.Listed, moved []string) {
 }
 
 // found makes items of those that the job means.
-func (c *course) found(list []inspect.Listed) {
+func (c *course) found(list []inspect.ListItem) {
 	d := c.draft
 	for i := range list {
 		m := &list[i]
@@ -334,7 +334,7 @@ func (c *course) found(list []inspect.Listed) {
 
 // means reports whether the job is to change the message: it was there at the start,
 // and the job has not moved it.
-func (r *record) means(m *inspect.Listed) bool {
+func (r *record) means(m *inspect.ListItem) bool {
 	until := r.StartedAt.Add(clockMargin)
 	if m.Found.ScheduledAt.After(until) || r.Spec.isOfDead() && r.Spec.Verb != Cancel && m.Found.DiedAt.After(until) {
 		return false
@@ -347,7 +347,7 @@ func (r *record) means(m *inspect.Listed) bool {
 const markLength = 8
 
 // item is a message as the job is to change it.
-func (r *record) item(m *inspect.Listed) item {
+func (r *record) item(m *inspect.ListItem) item {
 	member := m.Member()
 	it := item{Member: member, Life: m.Found.Token}
 	if m.Found.Err != nil {

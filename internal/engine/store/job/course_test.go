@@ -106,12 +106,12 @@ func (h *heap) move() {
 }
 
 // listed is a message as the job sees it; nil where its filter leaves it out.
-func (h *heap) listed(name string) *inspect.Listed {
+func (h *heap) listed(name string) *inspect.ListItem {
 	m := h.messages[name]
 	if s := h.spec.Filter.State; m == nil || m.state == "" || s != "" && s != m.state {
 		return nil
 	}
-	l := &inspect.Listed{State: m.state, Found: inspect.Found{Message: message.Message{ID: name, Token: m.token}}}
+	l := &inspect.ListItem{State: m.state, Found: inspect.Found{Message: message.Message{ID: name, Token: m.token}}}
 	if m.isLater {
 		l.Found.ScheduledAt, l.Found.DiedAt = h.now.Add(time.Hour), h.now.Add(time.Hour)
 	}
@@ -277,7 +277,7 @@ func (h *heap) act(a *actor) (err error) {
 	case actionScan:
 		c.scanned(h.scan(do.scan))
 	case actionLook:
-		var found []inspect.Listed
+		var found []inspect.ListItem
 		var moved []string
 		for _, name := range do.names {
 			if l := h.listed(name); l != nil && (h.messages[name].isGhost || h.chance(6, "moved")) {
@@ -466,7 +466,7 @@ func TestLookedAtByName(t *testing.T) {
 	c := &course{record: record{Job: Job{Spec: spec, State: Running, Tally: Tally{Matched: 4, TooLate: 4}}, Part: len(spec.walk()), Left: []string{"found", "moved", "gone", "later"}}}
 	now := c.record.StartedAt
 	require.Equal(t, []string{"found", "moved", "gone"}, c.next(now, 3).names)
-	c.looked([]inspect.Listed{{Found: inspect.Found{Message: message.Message{ID: "found"}}}}, []string{"moved"})
+	c.looked([]inspect.ListItem{{Found: inspect.Found{Message: message.Message{ID: "found"}}}}, []string{"moved"})
 	next := c.next(now, 3).record
 	require.Equal(t, []string{"later", "moved"}, next.Rest)
 	require.Equal(t, []string{"moved", "later"}, next.Left)
@@ -496,10 +496,10 @@ func TestLooksAgain(t *testing.T) {
 	c := &course{record: record{Job: Job{Spec: Spec{Verb: Cancel, Filter: inspect.Filter{State: inspect.StateInFlight}}, State: Running}}}
 	now := c.record.StartedAt
 	require.Equal(t, actionScan, c.next(now, 1).kind)
-	found := func(id string) inspect.Listed {
-		return inspect.Listed{Found: inspect.Found{Message: message.Message{ID: id}}}
+	found := func(id string) inspect.ListItem {
+		return inspect.ListItem{Found: inspect.Found{Message: message.Message{ID: id}}}
 	}
-	c.scanned(inspect.NamesPage{Messages: []inspect.Listed{found("a"), found("b")}, Moved: []string{"moved"}, Looked: 3, IsLast: true})
+	c.scanned(inspect.NamesPage{Messages: []inspect.ListItem{found("a"), found("b")}, Moved: []string{"moved"}, Looked: 3, IsLast: true})
 	require.Equal(t, []string{"moved", "b"}, c.next(now, 1).record.Rest)
 	c.kept(now, false)
 	require.Equal(t, 1, c.changed(now, []store.Answer{{Code: store.NotFound}}))

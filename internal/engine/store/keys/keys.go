@@ -62,7 +62,7 @@ func (s *Shard) History() (ended, ends string) {
 	return tag + "ended", tag + "ends"
 }
 
-// Shards names the keys of the first shards, so many.
+// Shards names the keys of the first n shards.
 func (q Queue) Shards(count int) []Shard {
 	shards := make([]Shard, count)
 	for number := range shards {

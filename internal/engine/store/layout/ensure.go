@@ -23,7 +23,7 @@ func (g *Registry) Create(ctx context.Context, want Layout) (*Layout, error) {
 	return g.ensure(ctx, makeOrKeep, want)
 }
 
-func (g *Registry) ensure(ctx context.Context, m making, want Layout) (*Layout, error) {
+func (g *Registry) ensure(ctx context.Context, m loadMode, want Layout) (*Layout, error) {
 	if want.Shards < 1 || want.Shards > MaxShards {
 		return nil, fmt.Errorf("%w: %d", ErrShards, want.Shards)
 	}

@@ -26,7 +26,7 @@ const layoutAge = 10 * time.Second
 // Redis, the fences of the shards, and the copy that is in use here. It is safe
 // for concurrent use.
 type Registry struct {
-	conn  *conn.Durable
+	conn  *conn.Confirmer
 	clock *clock.Clock // learns from each layout that is loaded
 	queue keys.Queue
 	inUse atomic.Pointer[Layout]
@@ -35,7 +35,7 @@ type Registry struct {
 }
 
 // NewRegistry returns the registry of the queue's layout; it does no I/O.
-func NewRegistry(c *conn.Durable, clock *clock.Clock, queue keys.Queue) *Registry {
+func NewRegistry(c *conn.Confirmer, clock *clock.Clock, queue keys.Queue) *Registry {
 	return &Registry{conn: c, clock: clock, queue: queue}
 }
 
@@ -64,12 +64,12 @@ func (g *Registry) Current(ctx context.Context) (*Layout, error) {
 	return layout, nil
 }
 
-// making says what layout.lua does with a layout, as the script takes it.
-type making int
+// loadMode says what layout.lua does with a layout, as the script takes it.
+type loadMode int
 
 const (
 	// onlyRead makes none.
-	onlyRead making = iota
+	onlyRead loadMode = iota
 	// makeOrUpdate makes one where there is none, and gives sink, size limit and rules to one
 	// that is there.
 	makeOrUpdate
@@ -77,7 +77,7 @@ const (
 	makeOrKeep
 )
 
-func (g *Registry) load(ctx context.Context, m making, want Layout) (*Layout, error) {
+func (g *Registry) load(ctx context.Context, m loadMode, want Layout) (*Layout, error) {
 	rules, err := want.Rules.encode()
 	if err != nil {
 		return nil, err

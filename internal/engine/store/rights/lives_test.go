@@ -211,15 +211,15 @@ var auditing = []step{
 		}
 		_, err := q.Born(ctx)
 		_, _, _, errPage := q.RowsPage(ctx, 0, "0", 100)
-		_, errRemove := q.Remove(ctx, []store.SettledRow{{Token: row(3).Token, ID: "row 3", What: store.FateCancelled}})
+		_, errRemove := q.Remove(ctx, []store.RowFate{{Token: row(3).Token, ID: "row 3", What: store.FateCancelled}})
 		return errors.Join(err, errPage, errRemove, errorOf(q.Peek(ctx, []store.Row{row(2)})...))
 	}},
 	{"ledger", func(ctx context.Context, l *life) error {
 		if err := errorOf(l.near.Producer().Cancel(ctx, "row 2", "", none)); err != nil {
 			return err
 		}
-		list, _, err := l.q.Rows().SettledPage(ctx, 0, 0, 100)
-		return errors.Join(err, l.q.Rows().ForgetSettled(ctx, 0, list))
+		list, _, err := l.q.Rows().FatePage(ctx, 0, 0, 100)
+		return errors.Join(err, l.q.Rows().ForgetFates(ctx, 0, list))
 	}},
 }
 

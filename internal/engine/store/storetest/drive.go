@@ -133,7 +133,7 @@ func ScheduleMany(t testing.TB, q *store.Queue, prefix string, n int, body []byt
 }
 
 // ListAll goes through all pages; between, unless nil, is called between them.
-func ListAll(t testing.TB, q *store.Queue, r inspect.ListRequest, between func()) (all []inspect.Listed) {
+func ListAll(t testing.TB, q *store.Queue, r inspect.ListRequest, between func()) (all []inspect.ListItem) {
 	t.Helper()
 	for {
 		page, err := inspect.NewAdmin(q).List(t.Context(), r)
