@@ -45,7 +45,7 @@ func TestDurability(t *testing.T) {
 
 	host, port, err := net.SplitHostPort(primary.Addr())
 	require.NoError(t, err)
-	require.NoError(t, storetest.Connect(t, replica.URL()).SlaveOf(t.Context(), host, port).Err())
+	require.NoError(t, storetest.Connect(t, replica.URL()).ReplicaOf(t.Context(), host, port).Err())
 	await("redis confirms what it writes again")
 	assert.True(t, d.Check().OK)
 	assert.Contains(t, k.metrics(), durable+"1")
