@@ -95,6 +95,8 @@ const (
 	simFor    = 4 * time.Minute  // with faults
 	simHealed = 30 * time.Minute // at the most, until all is out
 	simSettle = time.Minute      // until all is out that is due
+	simCalm   = 20 * time.Second // until healing is over
+	simLate   = time.Second      // may pass before a shard looks for what came back, which is half of the longest sleep
 	turnsMost = 100              // of one machine in one instant
 	// claimsMost is how many claims of one machine in a second need no reason; for each
 	// message that one of them takes there may be a few more.
@@ -753,7 +755,11 @@ func (d *simDriver) Claim(r message.ClaimRequest) {
 			w.changes[d.index] = append(w.changes[d.index], w.now())
 		}
 		for i := range claim.Messages {
-			p := w.promises[claim.Messages[i].ID]
+			p, at := w.promises[claim.Messages[i].ID], waitingSince(&claim.Messages[i])
+			calm := w.stores[d.index].now().Add(-(w.now() - simFor - simCalm)) // since when nothing is the matter
+			if late := claim.Now.Sub(at); w.isHealed && r.Slot == 0 && p.claimed > 0 && at.After(calm) && late > simLate {
+				w.t.Errorf("I7: %s, which had been claimed before, is due for %s when it is claimed again", p.id, late)
+			}
 			d.claimed[p.id], d.claim[p.id] = true, r.Token
 			d.doubted[r.Token] = d.in.queue.config.Claims.Durable
 			if p.claimed == 0 {
