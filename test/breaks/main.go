@@ -4,6 +4,9 @@
 //
 //	go run ./test/breaks -seeds 300
 //
+// With -tests, what survives is tried with the tests of its part of the product, too, which need their servers:
+// .cache/bin/services go run ./test/breaks -tests.
+//
 // The faults are in breaks.txt: the rule, a name, the file, what stands there, and what is put in
 // its place; further changes, each with its file, where two rules cover each other. Lines before the
 // file that begin with # say why. What stands there must be in the file exactly once. The tree is not changed: the
@@ -50,17 +53,18 @@ func main() {
 	seeds := flag.Int("seeds", 300, "how many seeds are tried for each fault")
 	jobs := flag.Int("jobs", 1, "how many faults are tried at the same time")
 	few := flag.Int("few", 40, "how many of them are tried first: most faults need no more")
+	tests := flag.Bool("tests", false, "try what survives with the tests of its part of the product, and say which fails")
 	only := flag.String("only", "", "a regular expression: the faults whose names it matches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seeds, *few, *jobs, *only); err != nil {
+	if err := run(ctx, *seeds, *few, *jobs, *only, *tests); err != nil {
 		fmt.Fprintln(os.Stderr, "breaks:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to be done
 	}
 }
 
-func run(ctx context.Context, seeds, few, jobs int, only string) error {
+func run(ctx context.Context, seeds, few, jobs int, only string, tests bool) error {
 	names, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -105,7 +109,11 @@ func run(ctx context.Context, seeds, few, jobs int, only string) error {
 	found := len(faults) - len(left) - broken
 	fmt.Printf("%d of %d found within %d seeds, in %s\n", found, len(faults), seeds, time.Since(began).Round(time.Second))
 	for _, f := range left {
-		fmt.Printf("SURVIVES %-12s %s\n", f.rule, f.name)
+		by := ""
+		if tests && ctx.Err() == nil {
+			by = f.testedBy(ctx, dir)
+		}
+		fmt.Printf("SURVIVES %-12s %-75s %s\n", f.rule, f.name, by)
 	}
 	if float64(found) < least*float64(len(faults)) {
 		return errors.New("too few were found")
@@ -170,12 +178,16 @@ func parse(text string) (faults []fault, err error) {
 // comment is a line of the list that says why.
 var comment = regexp.MustCompile(`(?m)^#.*\n`)
 
-// overlay tells the compiler of the broken files, beside what has the simulation leave nothing to chance.
-func (f *fault) overlay(dir, own string) error {
-	var replaced struct{ Replace map[string]string }
-	text, err := os.ReadFile(filepath.Join(dir, "exact", "overlay.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &replaced)
+// overlay tells the compiler of the broken files, beside those of base, which may be "".
+func (f *fault) overlay(base, own string) error {
+	var text []byte
+	var err error
+	replaced := struct{ Replace map[string]string }{map[string]string{}}
+	if base != "" {
+		text, err = os.ReadFile(base)
+		if err == nil {
+			err = json.Unmarshal(text, &replaced)
+		}
 	}
 	for i, c := range f.changes {
 		broken := filepath.Join(own, fmt.Sprint("broken", i, filepath.Ext(c.file)))
@@ -246,11 +258,34 @@ func (f *fault) try(ctx context.Context, dir, own string, from, to int, again bo
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(own) }()
-	if err := f.overlay(dir, own); err != nil {
+	exact := filepath.Join(dir, "exact", "overlay.json") // It leaves nothing to chance.
+	if err := f.overlay(exact, own); err != nil {
 		return "", err
 	}
 	return tryIn(ctx, own, simulation, from, to)
 }
+
+// testedBy says which test of the part of the product fails with the fault.
+func (f *fault) testedBy(ctx context.Context, dir string) string {
+	if err := f.overlay("", dir); err != nil {
+		return err.Error()
+	}
+	tested := part.FindString(f.changes[0].file) + "/..."
+	out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout", "10m", "-overlay", filepath.Join(dir, "overlay.json"),
+		"github.com/delaybridge/delaybridge/"+tested).CombinedOutput()
+	switch test := failedTest.FindSubmatch(out); {
+	case err == nil:
+		return "and the tests of " + tested
+	case test != nil:
+		return "but " + string(test[1]) + " of " + tested + " fails"
+	}
+	return fmt.Sprintf("%v: %s", err, out[:min(len(out), 300)])
+}
+
+// part is the part of the product that a file belongs to.
+var part = regexp.MustCompile(`^.*?(poller|outbox|store|jobs|membership|window)`)
+
+var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
 // tryIn builds a simulation with the fault, and runs it until a seed fails.
 func tryIn(ctx context.Context, dir, tested string, from, to int) (told string, err error) {
