@@ -59,7 +59,7 @@ type Config struct {
 	Lateness func(queue string) operate.Histogram
 	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
 	Open func(m *message.Message) error
-	// Timed serves a call and notes how long that took; nil: nobody asks.
+	// Timed serves a call and notes how long that took; it may be nil.
 	Timed func(call string, next http.Handler) http.Handler
 	// Refused counts a call that was refused: unauthorized, forbidden, read_only or rate_limited.
 	Refused func(code string)
@@ -84,7 +84,7 @@ func New(config Config) (*API, error) {
 	a := &API{core: c, events: newEvents(q), track: newTrack(c)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&scheduling{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
+		&schedules{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
 	} {
 		resource.register()
 	}

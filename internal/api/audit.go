@@ -48,7 +48,7 @@ func isChange(made *inspect.Change, err error) bool {
 // how many they are.
 func (c *core) auditedRead(ctx context.Context, queue string, made inspect.Change) {
 	caller := callOf(ctx)
-	n, isTold := c.told.note(told{caller.Name, addressOf(caller.request), made.Action}, readsTold)
+	n, isTold := c.auditCounts.note(auditKey{caller.Name, addressOf(caller.request), made.Action}, readsTold)
 	if made.Answer = "shown"; n > readsTold {
 		made.Answer += fmt.Sprintf(", %d within the hour", n)
 	}
@@ -57,9 +57,9 @@ func (c *core) auditedRead(ctx context.Context, queue string, made inspect.Chang
 	}
 }
 
-// refused counts a call that was refused for who made it or how often, and writes the first
-// ones down. who is empty where nobody knows.
-func (c *core) refused(ctx context.Context, r *http.Request, who, action string, p *Problem) {
+// auditRefusal counts a call that was refused for its caller or their rate, and writes the first
+// ones down. who is empty if the caller is unknown.
+func (c *core) auditRefusal(ctx context.Context, r *http.Request, who, action string, p *Problem) {
 	switch p.Code {
 	case "rate_limited":
 		c.config.Refused(p.Code)
@@ -69,7 +69,7 @@ func (c *core) refused(ctx context.Context, r *http.Request, who, action string,
 	default:
 		return
 	}
-	n, isTold := c.told.note(told{who, addressOf(r), p.Code}, 1)
+	n, isTold := c.auditCounts.note(auditKey{who, addressOf(r), p.Code}, 1)
 	if !isTold {
 		return
 	}
@@ -109,39 +109,39 @@ const (
 	readsTold = 100
 )
 
-// told is what may be much of the same: who called from where, and what came of it.
-type told struct{ who, from, what string }
+// auditKey is what is counted together: who called from where, and what came of it.
+type auditKey struct{ who, from, what string }
 
-// tellings count it: it is told for the first times, and then each time that there is ten
-// times as much. So nobody can fill the audit with it, and none of it is left out.
-type tellings struct {
+// auditCounts count it: the first ones are written down, and then each time that there are ten
+// times as many. So no caller can fill the audit, and none is left out.
+type auditCounts struct {
 	mu     sync.Mutex
-	counts map[told]*telling
+	counts map[auditKey]*auditCount
 }
 
-type telling struct {
+type auditCount struct {
 	since time.Time
 	// n is how many there were, and next how many there are when it is told again.
 	n, next int
 }
 
 // note counts one, and reports how many there are within the hour and whether that is told.
-func (t *tellings) note(what told, first int) (n int, isTold bool) {
+func (t *auditCounts) note(what auditKey, first int) (n int, isTold bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
 	count := t.counts[what]
 	if count == nil && len(t.counts) >= mostTold {
-		maps.DeleteFunc(t.counts, func(_ told, c *telling) bool { return now.Sub(c.since) >= tellFor })
+		maps.DeleteFunc(t.counts, func(_ auditKey, c *auditCount) bool { return now.Sub(c.since) >= tellFor })
 		if len(t.counts) >= mostTold {
-			what = told{what: what.what}
+			what = auditKey{what: what.what}
 			count = t.counts[what]
 		}
 	}
 	if count == nil || now.Sub(count.since) >= tellFor {
-		count = &telling{since: now, next: first}
+		count = &auditCount{since: now, next: first}
 		if t.counts == nil {
-			t.counts = map[told]*telling{}
+			t.counts = map[auditKey]*auditCount{}
 		}
 		t.counts[what] = count
 	}

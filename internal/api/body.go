@@ -54,7 +54,7 @@ func (rt *router) readBody(w http.ResponseWriter, r *http.Request, limits bodyLi
 	control := http.NewResponseController(w)
 	deadline, _ := ctx.Deadline()
 	_ = control.SetReadDeadline(deadline) // Not every writer has one; a connection's does.
-	b := &incoming{
+	b := &bodyReader{
 		ctx: ctx, from: r.Body, limits: limits, length: r.ContentLength,
 		small: rt.bytes.holding(p, operating), large: rt.large.holding(p, operating),
 	}
@@ -77,8 +77,8 @@ func (rt *router) readBody(w http.ResponseWriter, r *http.Request, limits bodyLi
 	return done, nil
 }
 
-// incoming is a body as it arrives.
-type incoming struct {
+// bodyReader reads a body as it arrives.
+type bodyReader struct {
 	ctx          context.Context //nolint:containedctx // It ends the reading, which has no other.
 	from         io.Reader
 	limits       bodyLimits
@@ -91,7 +91,7 @@ type incoming struct {
 }
 
 // Read implements io.Reader. Errors that are Problems say what is too much.
-func (b *incoming) Read(p []byte) (int, error) {
+func (b *bodyReader) Read(p []byte) (int, error) {
 	n, err := b.from.Read(p)
 	b.read += int64(n)
 	if refused := b.admit(p[:n]); refused != nil {
@@ -101,7 +101,7 @@ func (b *incoming) Read(p []byte) (int, error) {
 }
 
 // admit refuses what is too much.
-func (b *incoming) admit(arrived []byte) error {
+func (b *bodyReader) admit(arrived []byte) error {
 	if b.read > b.limits.bytes || b.length > b.limits.bytes {
 		p := newProblem(http.StatusRequestEntityTooLarge, "invalid", fmt.Sprintf("the body has more than the %d bytes that are allowed", b.limits.bytes))
 		return p
@@ -132,7 +132,7 @@ func (b *incoming) admit(arrived []byte) error {
 }
 
 // problem is what the API says of a body that was not read to its end.
-func (b *incoming) problem(err error) *Problem {
+func (b *bodyReader) problem(err error) *Problem {
 	if known, ok := errors.AsType[*Problem](err); ok {
 		return known
 	}

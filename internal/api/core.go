@@ -24,7 +24,7 @@ type core struct {
 	// described is what the API says of itself, see schema.go.
 	described huma.API
 	// told bounds what there may be much of in the audit.
-	told tellings
+	auditCounts auditCounts
 }
 
 func newCore(config *Config) *core {
@@ -67,7 +67,7 @@ func checkBody(body []byte) error {
 }
 
 // mayUse refuses a queue that the caller may not use, and one that is not there;
-// in this order, so that nobody learns which there are.
+// in this order, so that no caller learns which there are.
 func (c *core) mayUse(caller *access.Caller, queue string) error {
 	if queue == "" {
 		return nil
@@ -115,14 +115,14 @@ func register[I, O any](c *core, op operation, handle func(ctx context.Context, 
 		out, err := handle(ctx, in)
 		if err != nil {
 			p := problem(err)
-			c.refused(ctx, callOf(ctx).request, callOf(ctx).Name, op.id, p)
+			c.auditRefusal(ctx, callOf(ctx).request, callOf(ctx).Name, op.id, p)
 			return nil, c.failed(ctx, op.id, p)
 		}
 		return out, nil
 	})
 }
 
-// failed logs what is nobody's mistake but ours.
+// failed logs what is our own mistake.
 func (c *core) failed(ctx context.Context, operation string, p *Problem) error {
 	if p.Code == "failed" {
 		c.config.Logger.ErrorContext(ctx, "call failed", "event", "api", "operation", operation, "request", callOf(ctx).request.Header.Get(requestID), "err", p.Detail)

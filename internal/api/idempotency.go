@@ -75,7 +75,7 @@ func fingerprint(call string, messages []operate.Schedule) (string, error) {
 
 // scheduleOnce schedules messages, or, where the call has an idempotency key and is not the
 // first under it, tells what became of the first. See [store.Once].
-func (s *scheduling) scheduleOnce(ctx context.Context, queue, call string, messages []operate.Schedule) ([]operate.Scheduled, Replayed, error) {
+func (s *schedules) scheduleOnce(ctx context.Context, queue, call string, messages []operate.Schedule) ([]operate.Scheduled, Replayed, error) {
 	caller := callOf(ctx)
 	key, err := idempotencyKey(caller.request.Header)
 	if err != nil || key == "" {
@@ -129,7 +129,7 @@ func inOnce(once *store.Once, messages []operate.Schedule) []operate.Schedule {
 
 // end ends the request. Its answer is kept where nothing of it may become another one;
 // where nothing was done, its key is free again; else a repetition finds out.
-func (s *scheduling) end(ctx context.Context, once *store.Once, results []operate.Scheduled) error {
+func (s *schedules) end(ctx context.Context, once *store.Once, results []operate.Scheduled) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd) // What was done is done, whoever has gone.
 	defer cancel()
 	told, open, unknown := tell(results)
@@ -158,7 +158,7 @@ func (s *scheduling) end(ctx context.Context, once *store.Once, results []operat
 }
 
 // tell reports whether something was done, or refused for what is there; whether something
-// was not done that a repetition may do; and whether there is something that nobody knows.
+// was not done that a repetition may do; and whether the outcome of something is unknown.
 func tell(results []operate.Scheduled) (told, open, unknown bool) {
 	for i := range results {
 		switch results[i].Answer() {

@@ -152,7 +152,7 @@ func (rt *router) admitted(op *huma.Operation, serve http.HandlerFunc) http.Hand
 		}
 		// Without tokens, producers on the host are as good as operators: they have no reserve.
 		isOperator := caller.Role == access.Operator && (!isTraffic || !caller.IsAnyone())
-		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, call{caller, r, isOperator})
+		ctx := context.WithValue(tracing.Caller(r.Context(), r.Header), callKey{}, callContext{caller, r, isOperator})
 		ctx = store.WithTopics(ctx, caller.Topics())
 		if isOpen { // It bounds itself.
 			serve(w, r.WithContext(ctx))
@@ -168,7 +168,7 @@ func (rt *router) refuse(w http.ResponseWriter, r *http.Request, caller *access.
 	if caller != nil {
 		who = caller.Name
 	}
-	rt.core.refused(r.Context(), r, who, action, p)
+	rt.core.auditRefusal(r.Context(), r, who, action, p)
 	writeProblem(w, p)
 }
 
@@ -253,11 +253,11 @@ func checkType(r *http.Request) error {
 	return nil
 }
 
-// callKey is where the context of a call has who makes it.
+// callKey is the key of a [callContext] in a call's context.
 type callKey struct{}
 
-// call is a call and who makes it.
-type call struct {
+// callContext is a call and who makes it.
+type callContext struct {
 	*access.Caller
 
 	request *http.Request
@@ -265,7 +265,7 @@ type call struct {
 	isOperator bool
 }
 
-func callOf(ctx context.Context) call {
-	c, _ := ctx.Value(callKey{}).(call)
+func callOf(ctx context.Context) callContext {
+	c, _ := ctx.Value(callKey{}).(callContext)
 	return c
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// scheduling has the calls that schedule.
-type scheduling struct{ *core }
+// schedules has the calls that schedule.
+type schedules struct{ *core }
 
-func (s *scheduling) register() {
+func (s *schedules) register() {
 	register(s.core, operation{
 		id: "schedule", method: http.MethodPost, path: "/queues/{queue}/messages", roles: producers,
 		summary: "Schedule a message", status: http.StatusCreated, body: oneLimits,
@@ -39,7 +39,7 @@ type scheduleOutput struct {
 	Body     operate.Scheduled
 }
 
-func (s *scheduling) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
+func (s *schedules) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
 	results, replayed, err := s.scheduleOnce(ctx, in.Queue, "schedule", []operate.Schedule{in.Body})
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ type batchOutput struct {
 	}
 }
 
-func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
+func (s *schedules) scheduleBatch(ctx context.Context, in *batchInput) (*batchOutput, error) {
 	results, replayed, err := s.scheduleOnce(ctx, in.Queue, "scheduleBatch", in.Body.Messages)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (s *scheduling) scheduleBatch(ctx context.Context, in *batchInput) (*batchO
 
 // scheduleAll schedules what the caller may. The topic of a message in whose place one would
 // be, the script looks at.
-func (s *scheduling) scheduleAll(ctx context.Context, queue string, messages []operate.Schedule) []operate.Scheduled {
+func (s *schedules) scheduleAll(ctx context.Context, queue string, messages []operate.Schedule) []operate.Scheduled {
 	caller := callOf(ctx)
 	return s.config.Queues[queue].ScheduleAll(ctx, messages, func(i int) error {
 		if !caller.MaySee(messages[i].Topic) {

@@ -99,7 +99,7 @@ func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, qu
 
 // ready is false until Redis has answered once, after ten seconds without it,
 // and while draining. A sink or a database that is down is told, and a Redis that
-// does not confirm, but they do not make us unready: then nobody could reach us to see why.
+// does not confirm, but they do not make us unready: an unready bridge could not be asked why.
 func (s *statusPage) ready() admin.Readiness {
 	redis := s.redis.Check()
 	checks := slices.Concat([]admin.Check{redis}, s.sinks.Checks(), s.queues.Checks(), s.outboxes.Checks())

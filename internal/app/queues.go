@@ -40,7 +40,7 @@ func provideQueues(p queueParams) (*runner.Queues, error) {
 		Metrics: p.Metrics, Traces: p.Traces, Health: p.Health, Logger: p.Logger,
 		Fatal: func(err error) {
 			p.Failure.set(err)
-			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only where nobody waits any more.
+			_ = p.Shutdowner.Shutdown(fx.ExitCode(1)) // Fails only if the program ends already.
 		},
 	})
 }

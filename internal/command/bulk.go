@@ -74,7 +74,7 @@ func (s *session) startJob(spec job.Spec) (id string, err error) {
 func (s *session) followJob(id string) error {
 	said := time.Now()
 	for {
-		s.answered()
+		s.resetTimer()
 		found, err := s.Jobs().Get(s.ctx, id)
 		switch {
 		case s.program.ctx.Err() != nil:
@@ -87,7 +87,7 @@ func (s *session) followJob(id string) error {
 		}
 		if time.Since(said) > jobSaid {
 			said = time.Now()
-			_, _ = fmt.Fprintln(s.program.stderr, "bridge: "+progressOf(&found)) // There is nobody to tell.
+			_, _ = fmt.Fprintln(s.program.stderr, "bridge: "+progressOf(&found)) // There is nowhere to report it.
 		}
 		wait.Sleep(s.program.ctx, jobEvery)
 	}

@@ -153,7 +153,7 @@ func (f messageFlags) operate(p *program, verb string, do func(*session, *operat
 		if err != nil {
 			return s.fail(verb, f.ID, err)
 		}
-		s.answered()
+		s.resetTimer()
 		made.Key = found.Found.Key
 		return do(s, &found, made)
 	})
@@ -175,7 +175,7 @@ func (s *session) changed(verb string, m *operate.Located, now operate.Changed, 
 	}
 	view := m.View()
 	view.MaybePublished = view.MaybePublished || now.MaybePublished
-	return writeJSON(s.program.stdout, changedJSON{view, now.Status, now.NotDurable})
+	return writeJSON(s.program.stdout, changeJSON{view, now.Status, now.NotDurable})
 }
 
 // warnNotDurable says that the call was done, but not as durably as the configuration asks.

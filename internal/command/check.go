@@ -64,12 +64,12 @@ type checkReport struct {
 	Result   string          `json:"result"` // ok, warning or error
 	Warnings int             `json:"warnings"`
 	Errors   int             `json:"errors"`
-	Checked  []checkedJSON   `json:"checked"`
+	Checked  []stepResult    `json:"checked"`
 	Findings []check.Finding `json:"findings"`
 }
 
-// checkedJSON is a step.
-type checkedJSON struct {
+// stepResult is a step, as programs see it.
+type stepResult struct {
 	Area    string  `json:"area"`
 	Subject string  `json:"subject"`
 	Result  string  `json:"result"`
@@ -80,7 +80,7 @@ func newCheckReport(file string, results []check.Result) *checkReport {
 	r := &checkReport{Config: file, Findings: []check.Finding{}}
 	for _, step := range results {
 		worst, _ := check.Worst(step.Findings)
-		r.Checked = append(r.Checked, checkedJSON{step.Area, step.Subject, resultOf(worst), step.Took.Seconds()})
+		r.Checked = append(r.Checked, stepResult{step.Area, step.Subject, resultOf(worst), step.Took.Seconds()})
 		r.Findings = append(r.Findings, step.Findings...)
 	}
 	for i := range r.Findings { // So that a remedy can be typed as it is.

@@ -7,7 +7,7 @@ import (
 
 // commands are the command line's grammar.
 type commands struct {
-	Trying   tryingCommands  `embed:""`
+	Trying   trialCommands   `embed:""`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Ready    readyCommand    `cmd:"" help:"Ask the bridge that runs whether it is ready."`

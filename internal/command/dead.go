@@ -94,10 +94,10 @@ func oneLine(letter *message.DeadLetter) string {
 	return strings.Join(strings.Fields(reason), " ")
 }
 
-// deadLetters walks over all dead letters. A queue that nobody has used has none.
+// deadLetters walks over all dead letters. A queue that was never used has none.
 func (s *session) deadLetters(yield func(*message.DeadLetter) bool) error {
 	err := s.Admin().DeadLetters(s.ctx, func(letter message.DeadLetter) bool {
-		s.answered()
+		s.resetTimer()
 		return yield(&letter)
 	})
 	if errors.Is(err, delay.ErrNoLayout) {

@@ -102,7 +102,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 		if err := confirm(p, fmt.Sprintf("Delete all dead letters of queue %s for good?", s.Name)); err != nil {
 			return err
 		}
-		s.answered()
+		s.resetTimer()
 	}
 	return c.apply(s, id, deadVerb{
 		name: "purge", past: "purged", state: statePurged,
@@ -173,7 +173,7 @@ func (f deadFlags) applyOne(s *session, id string, verb deadVerb, made *inspect.
 	if err != nil {
 		return s.fail(verb.name, id, err)
 	}
-	s.answered()
+	s.resetTimer()
 	letter := message.DeadLetter{Message: found.Message, Member: message.Member(found.ID, found.Key)}
 	done, stuck, err := s.applySome(verb, []message.DeadLetter{letter})
 	if made.Key = found.Key; done > 0 {
@@ -252,7 +252,7 @@ func (s *session) applySome(verb deadVerb, letters []message.DeadLetter) (done, 
 		members[i] = letters[i].Member
 	}
 	codes, err := verb.do(members)
-	s.answered()
+	s.resetTimer()
 	for i, code := range codes {
 		switch code {
 		case store.Done:

@@ -19,8 +19,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// tryingCommands are what only this build has.
-type tryingCommands struct {
+// trialCommands are what only this build has.
+type trialCommands struct {
 	Dev devCommand `cmd:"" help:"Start everything embedded, to try it out."`
 }
 

@@ -34,7 +34,7 @@ const (
 )
 
 // devClock lets time pass in `bridge dev`: it moves the clock of Redis from one due
-// time to the next, as though nobody had slept.
+// time to the next, without the wait between them.
 type devClock struct {
 	clock  *dev.Clock // nil where it cannot be moved
 	config *config.Config

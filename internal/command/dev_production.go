@@ -4,8 +4,8 @@ package command
 
 import "errors"
 
-// tryingCommands are in neither help nor manual.
-type tryingCommands struct {
+// trialCommands are in neither help nor manual.
+type trialCommands struct {
 	Dev devCommand `cmd:"" hidden:""`
 }
 

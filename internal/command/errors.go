@@ -137,7 +137,7 @@ func report(p *program, asJSON bool, err error) int {
 		return int(code)
 	}
 	f := explain(err)
-	_, _ = fmt.Fprintf(p.stderr, "bridge: %s\n", f.Error()) // There is nobody else to tell.
+	_, _ = fmt.Fprintf(p.stderr, "bridge: %s\n", f.Error()) // There is nowhere else to report it.
 	if f.hint != "" {
 		_, _ = fmt.Fprintf(p.stderr, "(%s)\n", f.hint)
 	}
@@ -163,5 +163,5 @@ func writeNotice(w io.Writer, kind, code, text, id string) {
 	}{code, text, id}}
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(notice) // There is nobody else to tell.
+	_ = encoder.Encode(notice) // There is nowhere else to report it.
 }

@@ -36,7 +36,7 @@ func (s *session) locate(id string, key *string) (operate.Located, error) {
 	case err != nil && !errors.Is(err, delay.ErrNotFound), err == nil && !found.HasEnded, key != nil:
 		return found, err
 	}
-	s.answered()
+	s.resetTimer()
 	if other, elsewhere := s.findAnywhere(id); err != nil || !errors.Is(elsewhere, delay.ErrNotFound) {
 		return other, elsewhere
 	}

@@ -41,7 +41,7 @@ func (c getCommand) Run(p *program) error {
 func (s *session) show(m *operate.Located, withBody bool) (err error) {
 	view, found := m.View(), &m.Found
 	if withBody = withBody && found.Err == nil && !m.HasEnded; withBody {
-		found.Err = seal.Open(s.beside.keys, &found.Message)
+		found.Err = seal.Open(s.keys, &found.Message)
 		withBody = found.Err == nil
 	}
 	if s.asJSON {

@@ -36,7 +36,7 @@ func (c jobsListCommand) Run(p *program) error {
 		if err != nil {
 			return s.fail("list jobs of", "", err)
 		}
-		s.answered()
+		s.resetTimer()
 		for i := range jobs {
 			found := &jobs[i]
 			if err := list.row(func() any { return operate.ViewJob(s.Name, found) }, found.ID, found.Spec.Verb, found.State, formatTime(found.StartedAt),

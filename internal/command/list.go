@@ -78,7 +78,7 @@ func (c listCommand) Run(p *program) error {
 	return err
 }
 
-// list asks for page after page until there are so many.
+// list asks for page after page until it has that many.
 func (c listCommand) list(s *session, list *listing) (next string, err error) {
 	request := inspect.ListRequest{Filter: c.filter(), After: c.Cursor}
 	for {
@@ -87,7 +87,7 @@ func (c listCommand) list(s *session, list *listing) (next string, err error) {
 		if err != nil {
 			return "", err
 		}
-		s.answered()
+		s.resetTimer()
 		for i := range page.Messages {
 			if err := c.row(s, list, &page.Messages[i]); err != nil {
 				return "", err

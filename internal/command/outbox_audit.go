@@ -58,7 +58,7 @@ func (c outboxAuditCommand) Run(p *program) error {
 	}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	defer cancel(nil)
-	r := &auditing{program: p, asJSON: c.json(), all: c.All, dry: c.DryRun, config: cfg, ctx: ctx, databases: map[string]*table.Database{}}
+	r := &auditRun{program: p, asJSON: c.json(), all: c.All, dry: c.DryRun, config: cfg, ctx: ctx, databases: map[string]*table.Database{}}
 	r.stalled = time.AfterFunc(auditPatience, func() { cancel(errStalled) })
 	defer r.close()
 	if err := r.open(c.Config, c.Queue); err != nil {
@@ -72,8 +72,8 @@ func (c outboxAuditCommand) Run(p *program) error {
 	return nil
 }
 
-// auditing is an audit by hand.
-type auditing struct {
+// auditRun is an audit by hand.
+type auditRun struct {
 	*program
 	asJSON, all bool
 	dry         bool
@@ -87,7 +87,7 @@ type auditing struct {
 	settler   *settler.Settler
 }
 
-func (r *auditing) close() {
+func (r *auditRun) close() {
 	r.stalled.Stop()
 	for _, db := range r.databases {
 		_ = db.Close() // Nothing is pending.
@@ -99,7 +99,7 @@ func (r *auditing) close() {
 
 // open connects to Redis and to all databases: what one of them does not know,
 // another one may.
-func (r *auditing) open(file, only string) (err error) {
+func (r *auditRun) open(file, only string) (err error) {
 	if r.rdb, err = r.config.Redis.Open(r.config.Instance); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (r *auditing) open(file, only string) (err error) {
 }
 
 // checkLife reports where the rows belong to another Redis: what is not in ours is not lost.
-func (r *auditing) checkLife(name string, q *store.Queue) error {
+func (r *auditRun) checkLife(name string, q *store.Queue) error {
 	rows, err := r.databases[name].Lives().Of(r.ctx, q.Name())
 	if err != nil {
 		return databaseAway(name, err)
@@ -157,7 +157,7 @@ func (r *auditing) checkLife(name string, q *store.Queue) error {
 }
 
 // run audits one outbox, queue by queue.
-func (r *auditing) run(name string) error {
+func (r *auditRun) run(name string) error {
 	queues := make([]auditor.Queue, len(r.queues))
 	for i, q := range r.queues {
 		cfg := r.config.Queues[q.Name()]
@@ -211,7 +211,7 @@ func (r *auditing) run(name string) error {
 	return nil
 }
 
-func (r *auditing) fail(queue string, counts auditor.Counts, err error) error {
+func (r *auditRun) fail(queue string, counts auditor.Counts, err error) error {
 	f := &failure{code: "failed", exit: exitFailed, cause: err}
 	switch {
 	case errors.Is(context.Cause(r.ctx), errStalled):
@@ -223,17 +223,17 @@ func (r *auditing) fail(queue string, counts auditor.Counts, err error) error {
 	return f
 }
 
-// auditedJSON is what was done, as programs see it.
-type auditedJSON struct {
+// auditJSON is what was done, as programs see it.
+type auditJSON struct {
 	Outbox string `json:"outbox"`
 	Queue  string `json:"queue"`
 	DryRun bool   `json:"dry_run"`
 	auditor.Counts
 }
 
-func (r *auditing) print(name, queue string, c auditor.Counts) error {
+func (r *auditRun) print(name, queue string, c auditor.Counts) error {
 	if r.asJSON {
-		return writeJSON(r.stdout, auditedJSON{name, queue, r.dry, c})
+		return writeJSON(r.stdout, auditJSON{name, queue, r.dry, c})
 	}
 	would := ""
 	if r.dry {

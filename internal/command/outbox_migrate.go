@@ -36,7 +36,7 @@ Example:
 }
 
 func (c migrateUpCommand) Run(p *program) error {
-	return c.each(p, func(ctx context.Context, m *migrate.Migrator, o migrating) error {
+	return c.each(p, func(ctx context.Context, m *migrate.Migrator, o migrationTarget) error {
 		steps, err := m.Up(ctx)
 		for _, step := range steps {
 			if err := o.tell(p, c.json(), step, "applied"); err != nil {
@@ -64,7 +64,7 @@ Example:
 }
 
 func (c migrateDownCommand) Run(p *program) error {
-	return c.each(p, func(ctx context.Context, m *migrate.Migrator, o migrating) error {
+	return c.each(p, func(ctx context.Context, m *migrate.Migrator, o migrationTarget) error {
 		steps, err := m.Down(ctx, c.Force)
 		if errors.Is(err, migrate.ErrPending) {
 			return &failure{
@@ -95,7 +95,7 @@ Example:
 }
 
 func (c migrateStatusCommand) Run(p *program) error {
-	return c.each(p, func(ctx context.Context, m *migrate.Migrator, o migrating) error {
+	return c.each(p, func(ctx context.Context, m *migrate.Migrator, o migrationTarget) error {
 		steps, err := m.Status(ctx)
 		for _, step := range steps {
 			state := "missing"
@@ -144,8 +144,8 @@ func (c migratePrintCommand) Run(p *program) error {
 	return nil
 }
 
-// migrating is an outbox that is being migrated.
-type migrating struct{ name, table string }
+// migrationTarget is an outbox that is being migrated.
+type migrationTarget struct{ name, table string }
 
 // stepJSON is a migration as programs see it.
 type stepJSON struct {
@@ -158,7 +158,7 @@ type stepJSON struct {
 }
 
 // tell writes one migration.
-func (o migrating) tell(p *program, asJSON bool, step migrate.Step, state string) error {
+func (o migrationTarget) tell(p *program, asJSON bool, step migrate.Step, state string) error {
 	if asJSON {
 		return writeJSON(p.stdout, stepJSON{o.name, o.table, step.Version, step.Name, strings.ReplaceAll(state, " ", "_"), operate.Stamp(step.AppliedAt)})
 	}
@@ -171,7 +171,7 @@ func (o migrating) tell(p *program, asJSON bool, step migrate.Step, state string
 }
 
 // each connects to the outboxes that the flags name, one after the other.
-func (f outboxFlags) each(p *program, run func(context.Context, *migrate.Migrator, migrating) error) error {
+func (f outboxFlags) each(p *program, run func(context.Context, *migrate.Migrator, migrationTarget) error) error {
 	cfg, names, err := f.load(p)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func (f outboxFlags) each(p *program, run func(context.Context, *migrate.Migrato
 	return nil
 }
 
-func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(context.Context, *migrate.Migrator, migrating) error) error {
+func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(context.Context, *migrate.Migrator, migrationTarget) error) error {
 	db, err := cfg.Source().Open(cfg.Driver)
 	if err != nil {
 		return badDSN(name, fmt.Errorf("dsn %w", err))
@@ -205,5 +205,5 @@ func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, migratePatience)
 	defer cancel()
-	return run(ctx, m, migrating{name, cfg.Table})
+	return run(ctx, m, migrationTarget{name, cfg.Table})
 }

@@ -22,8 +22,8 @@ import (
 // statePurged is the state of a result that no waiting message has.
 const statePurged = "purged"
 
-// changedJSON is what became of a message, as programs see it.
-type changedJSON struct {
+// changeJSON is what became of a message, as programs see it.
+type changeJSON struct {
 	operate.Message
 
 	Status     string `json:"status"`

@@ -93,7 +93,7 @@ func (c scheduleCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	s.answered() // Reading standard input was not Redis' fault.
+	s.resetTimer() // Reading standard input was not Redis' fault.
 	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag, Late: c.Late.late()}
 	made := inspect.Change{Action: "schedule", Key: c.Key, Topic: c.Topic}
 	return s.audited(&made, func() error {
@@ -131,7 +131,7 @@ func (s *session) schedule(client *delay.Client, m delay.Message, when delay.Whe
 }
 
 func (s *session) ensureLayout() error {
-	_, err := s.Store.Layouts().Ensure(s.ctx, s.config.Layout(s.beside.sink))
+	_, err := s.Store.Layouts().Ensure(s.ctx, s.config.Layout(s.sink))
 	return err
 }
 
@@ -168,8 +168,8 @@ func (c scheduleCommand) body(s *session) ([]byte, error) {
 	}
 }
 
-// scheduledJSON is what was scheduled, or kept, as programs see it.
-type scheduledJSON struct {
+// scheduleJSON is what was scheduled, or kept, as programs see it.
+type scheduleJSON struct {
 	operate.Scheduled
 
 	Queue   string `json:"queue"`
@@ -181,7 +181,7 @@ type scheduledJSON struct {
 // print tells what was scheduled, or kept: as it is now or, where it has ended meanwhile, as the
 // answer said.
 func (c scheduleCommand) print(s *session, result delay.Result) error {
-	now := scheduledJSON{operate.ViewScheduled(result), s.Name, c.Topic, string(inspect.StateScheduled), 1}
+	now := scheduleJSON{operate.ViewScheduled(result), s.Name, c.Topic, string(inspect.StateScheduled), 1}
 	if result.Status == delay.Existing {
 		found, err := s.Get(s.ctx, result.Ref)
 		if err != nil && !errors.Is(err, delay.ErrNotFound) {

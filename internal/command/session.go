@@ -38,15 +38,10 @@ type session struct {
 
 	*operate.Queue
 	config config.Queue
-	beside beside
+	sink   message.SinkType
+	keys   *seal.Keyring // of encrypted bodies; may be nil
 	server string
 	rdb    redis.UniversalClient
-}
-
-// beside is what the configuration says beside the queue's own section.
-type beside struct {
-	sink message.SinkType
-	keys *seal.Keyring // of encrypted bodies; nil where there are none
 }
 
 // open connects to the queue that the flags name.
@@ -117,20 +112,20 @@ func openRedis(p *program, cfg *config.Config, asJSON bool) (*session, error) {
 // choose makes it a session of that queue.
 func (s *session) choose(cfg *config.Config, name string) (err error) {
 	s.config = cfg.Queues[name]
-	s.beside.sink = cfg.Sinks[s.config.Sink].Type
-	if s.beside.keys, err = cfg.Encryption.Open(nil); err != nil {
+	s.sink = cfg.Sinks[s.config.Sink].Type
+	if s.keys, err = cfg.Encryption.Open(nil); err != nil {
 		return err
 	}
 	s.Queue = &operate.Queue{
 		Name: name, Sink: s.config.Sink, Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation()),
 	}
-	s.Clients, err = cfg.Clients(s.rdb, name, s.beside.keys, delay.WithTimeout(answerPatience))
+	s.Clients, err = cfg.Clients(s.rdb, name, s.keys, delay.WithTimeout(answerPatience))
 	return err
 }
 
 // withBody adds the body of a message of a list, unless it is encrypted and does not open.
 func (s *session) withBody(view operate.Message, m *message.Message) operate.Message {
-	if seal.Open(s.beside.keys, m) == nil {
+	if seal.Open(s.keys, m) == nil {
 		view.Body = inBase64(m.Body)
 	}
 	return view
@@ -153,14 +148,14 @@ func (s *session) close() {
 	_ = s.rdb.Close() // Nothing is pending.
 }
 
-// answered gives Redis the full time again.
-func (s *session) answered() { s.silent.Reset(answerPatience) }
+// resetTimer gives Redis the full time again.
+func (s *session) resetTimer() { s.silent.Reset(answerPatience) }
 
 // walk is for calls that read everything there is, bit by bit, and so may take
 // long. Each bit has the client's own limit.
 func (s *session) walk(do func() error) error {
 	s.silent.Stop()
-	defer s.answered()
+	defer s.resetTimer()
 	return do()
 }
 

@@ -116,7 +116,7 @@ type look struct {
 	err   error // why not all is known
 }
 
-// hasFailed reports whether the look found nothing out. Of a queue that nobody has ever used, it
+// hasFailed reports whether the look found nothing out. Of a queue that was never used, it
 // found that out.
 func (l *look) hasFailed() bool { return l.err != nil && !errors.Is(l.err, delay.ErrNoLayout) }
 

@@ -191,7 +191,7 @@ func (s *fullScreen) read(stdin io.Reader) {
 func (s *fullScreen) quit() <-chan struct{} { return s.keys }
 
 func (s *fullScreen) close() {
-	_, _ = io.WriteString(s.w, leaveScreen) // There is nobody to tell.
+	_, _ = io.WriteString(s.w, leaveScreen) // There is nowhere to report it.
 	s.undo()
 }
 

@@ -68,13 +68,13 @@ func (c verifyCommand) Run(p *program) error {
 	return f
 }
 
-// verified is what came of a verification.
-type verified struct {
+// verifyResult is what came of a verification.
+type verifyResult struct {
 	looked        int64
 	found, mended int
 }
 
-func (v *verified) text(queue string) string {
+func (v *verifyResult) text(queue string) string {
 	text := fmt.Sprintf("queue %s: looked at %d entries, all whole", queue, v.looked)
 	if v.found > 0 {
 		text = fmt.Sprintf("queue %s: looked at %d entries, %s not whole, %d of them mended", queue, v.looked, count(v.found, "thing"), v.mended)
@@ -96,7 +96,7 @@ type breachJSON struct {
 }
 
 // audited verifies, and writes down what it has mended.
-func (c verifyCommand) audited(s *session, list *listing) (sums verified, err error) {
+func (c verifyCommand) audited(s *session, list *listing) (sums verifyResult, err error) {
 	if !c.Repair {
 		return c.verify(s, list)
 	}
@@ -109,7 +109,7 @@ func (c verifyCommand) audited(s *session, list *listing) (sums verified, err er
 	return sums, err
 }
 
-func (c verifyCommand) verify(s *session, list *listing) (sums verified, err error) {
+func (c verifyCommand) verify(s *session, list *listing) (sums verifyResult, err error) {
 	progress := newProgressBar(s.program.stderr, s.Name, "entry")
 	defer progress.end()
 	ctx, cancel := context.WithCancelCause(s.ctx)

@@ -179,7 +179,7 @@ func (f *fakeRedis) Glance(context.Context) error {
 type fakePoller struct {
 	mu       sync.Mutex
 	assigned []int
-	obtained Obtained
+	obtained Gains
 	paused   map[string]time.Time
 	onAssign func() // with the lock
 }
@@ -200,11 +200,11 @@ func (p *fakePoller) Assign(shards []int, _ int) error {
 	return nil
 }
 
-func (p *fakePoller) Obtained() Obtained {
+func (p *fakePoller) Gains() Gains {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	got := p.obtained
-	p.obtained = Obtained{}
+	p.obtained = Gains{}
 	return got
 }
 

@@ -68,15 +68,15 @@ type Poller interface {
 	// Assign changes which shards those are, and of how many. An error says that it was
 	// stopped.
 	Assign(shards []int, of int) error
-	// Obtained is which shards it has come to hold since the last call.
-	Obtained() Obtained
+	// Gains are the shards that it has come to hold since the last call.
+	Gains() Gains
 	// Pause says which topics are paused from now on, and since when; the empty one is
 	// the whole queue.
 	Pause(topics map[string]time.Time)
 }
 
-// Obtained is which shards a poller has come to hold.
-type Obtained struct {
+// Gains are the shards that a poller has come to hold.
+type Gains struct {
 	// Free are the shards that nobody held, or that were handed over. Lapsed are
 	// those whose holder had fallen silent: its lease had to end first.
 	Free, Lapsed []int

@@ -47,7 +47,7 @@ func (s *share) tell(now time.Time, poller Poller) {
 		return
 	}
 	s.toldAt = now
-	got := poller.Obtained()
+	got := poller.Gains()
 	shards := slices.Sorted(slices.Values(slices.Concat(got.Free, got.Lapsed)))
 	if len(shards) == 0 && got.Reclaimed == 0 {
 		return

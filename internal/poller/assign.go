@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Assign makes the given shards the ones that are polled, of so many that the queue
-// has, and returns at once.
+// Assign makes the given shards the ones that are polled, of all that the queue has, and
+// returns at once.
 // New ones begin now; those that are not among them any more claim nothing from
 // now on, and each is handed over as soon as it has settled, however long the
 // others take. A shard that comes back while it drains begins when that is over.

@@ -20,7 +20,7 @@
 //
 // It is made of machines, each of which alone writes what it knows:
 //
-//	              ┌─► asking: when to call the store, and for what; the lease
+//	              ┌─► planner: when to call the store, and for what; the lease
 //	Shard ────────┼─► batch.Flight: what is in flight, in which order ─┐
 //	 claim,       │                                                    ▼
 //	 publish,     ├─► routes.Table: what takes nothing, and where that waits ─┐

@@ -34,7 +34,7 @@ type driver struct {
 
 	mu     sync.Mutex
 	events []func(now time.Duration) // bounded by the calls that are under way
-	told   []func(now time.Duration) // the memory of those before, for the next
+	spare  []func(now time.Duration) // an empty list, for the next events
 
 	goroutines sync.WaitGroup
 }
@@ -84,7 +84,7 @@ func (d *driver) step() (next time.Duration, more bool) {
 	}()
 	d.mu.Lock()
 	events := d.events
-	d.events, d.told = d.told, events[:0]
+	d.events, d.spare = d.spare, events[:0]
 	d.mu.Unlock()
 	if d.isCut() {
 		s.Cut()
@@ -247,14 +247,14 @@ func (d *driver) Settle(b *batch.Batch, settlement message.Settlement) {
 }
 
 // Publish implements [Calls]. A sink's calls last for as long as it needs, or until they are cut.
-func (d *driver) Publish(c *batch.Call, messages []message.Message) {
+func (d *driver) Publish(c *batch.Publication, messages []message.Message) {
 	d.goroutines.Go(func() {
 		err := d.publish(c, messages)
 		d.post(func(time.Duration) { c.Return(err) })
 	})
 }
 
-func (d *driver) publish(c *batch.Call, messages []message.Message) (err error) {
+func (d *driver) publish(c *batch.Publication, messages []message.Message) (err error) {
 	defer recovered(d.log, "publish", &err)
 	d.queue.config.Sink.Publish(d.publishCtx, messages, c.Outcomes)
 	return nil

@@ -11,9 +11,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// TestObtained tells shards that were free or handed over from those of an
+// TestGains tells shards that were free or handed over from those of an
 // instance that fell silent, which may have left claims.
-func TestObtained(t *testing.T) {
+func TestGains(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		store := shards{newFakeStore(), newFakeStore(), newFakeStore(), newFakeStore()}
 		first := setup(t, on(store, "first", 1))
@@ -28,14 +28,14 @@ func TestObtained(t *testing.T) {
 		silent(store[3], 0)
 		b := setup(t, on(store, "me", 0, 1, 2, 3))
 		b.pass(time.Second)
-		assert.Equal(t, Obtained{Free: []int{0}, Lapsed: []int{3}, Reclaimed: 3}, b.Obtained())
+		assert.Equal(t, Gains{Free: []int{0}, Lapsed: []int{3}, Reclaimed: 3}, b.Gains())
 		require.NoError(t, first.stop(t, time.Second))
 		b.pass(time.Second)
-		assert.Equal(t, Obtained{Free: []int{1}}, b.Obtained(), "handed over")
+		assert.Equal(t, Gains{Free: []int{1}}, b.Gains(), "handed over")
 		b.pass(3 * time.Second)
-		assert.Equal(t, Obtained{Lapsed: []int{2}, Reclaimed: 3}, b.Obtained())
+		assert.Equal(t, Gains{Lapsed: []int{2}, Reclaimed: 3}, b.Gains())
 		b.pass(time.Minute)
-		assert.Equal(t, Obtained{}, b.Obtained(), "said once")
+		assert.Equal(t, Gains{}, b.Gains(), "said once")
 		assert.Zero(t, strings.Count(b.logs.String(), "reclaimed"), "no line for each shard")
 	})
 }

@@ -41,7 +41,7 @@ func (m *machine) Settle(b *batch.Batch, s message.Settlement) {
 }
 
 // Publish implements [Calls].
-func (m *machine) Publish(c *batch.Call, messages []message.Message) {
+func (m *machine) Publish(c *batch.Publication, messages []message.Message) {
 	left := len(messages)
 	for i := range messages {
 		m.published = append(m.published, messages[i].ID)

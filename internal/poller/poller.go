@@ -137,9 +137,9 @@ func (p *Poller) lookAgain() {
 	}
 }
 
-// Obtained returns which shards were obtained since the last call, so that many that come at
-// once are told of together.
-func (p *Poller) Obtained() Obtained { return p.queue.takeObtained() }
+// Gains returns which shards it has come to hold since the last call, so that many that come
+// at once are logged together.
+func (p *Poller) Gains() Gains { return p.queue.takeGains() }
 
 // Shards are those that are polled now, sorted: not those that drain.
 func (p *Poller) Shards() []int {

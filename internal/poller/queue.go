@@ -32,8 +32,7 @@ type Queue struct {
 	// monotonic clock. phase is how long it is after [wait.Began].
 	base  time.Time
 	phase time.Duration
-	// random, in [0, 1), is all that is left to chance; nil is from nowhere that can be
-	// told before.
+	// random, in [0, 1), is the only source of chance; nil is an unpredictable one.
 	random func() float64
 
 	suspects routes.Suspects
@@ -43,9 +42,9 @@ type Queue struct {
 	// redisDown is how many shards have no answer of Redis.
 	redisDown atomic.Int32
 
-	mu       sync.Mutex
-	said     map[string]time.Duration // when a trouble was logged last
-	obtained Obtained
+	mu    sync.Mutex
+	said  map[string]time.Duration // when a trouble was logged last
+	gains Gains
 }
 
 // pauses are what operators have paused of a queue. It never changes.
@@ -113,7 +112,7 @@ func (q *Queue) Pause(topics map[string]time.Time) {
 // Rates are those of the queue.
 func (q *Queue) Rates() *rate.Limiter { return q.rates }
 
-// sayNow reports whether the trouble was not said within the last minute, and notes that it is.
+// sayNow reports whether the trouble was not logged within the last minute, and records that it is now.
 func (q *Queue) sayNow(trouble string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,34 +127,34 @@ func (q *Queue) sayNow(trouble string) bool {
 	return true
 }
 
-// Obtained is which shards the poller has come to hold.
-type Obtained struct {
-	// Free are the shards that nobody held, or that were handed over. Lapsed are
+// Gains are the shards that the poller has come to hold.
+type Gains struct {
+	// Free are the shards that were free or handed over. Lapsed are
 	// those whose holder had fallen silent: its lease had to end first.
 	Free, Lapsed []int
 	// Reclaimed counts the messages of claims that earlier holders had left.
 	Reclaimed int
 }
 
-// takeObtained returns what was obtained since the last call. The lists are sorted.
-func (q *Queue) takeObtained() Obtained {
+// takeGains returns the gains since the last call. The lists are sorted.
+func (q *Queue) takeGains() Gains {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	got := q.obtained
-	q.obtained = Obtained{}
+	got := q.gains
+	q.gains = Gains{}
 	slices.Sort(got.Free)
 	slices.Sort(got.Lapsed)
 	return got
 }
 
-// obtain notes a shard. The lists are bounded by the number of shards, whoever reads
-// them.
-func (q *Queue) obtain(shard int, hasLapsed bool) {
+// gain records a shard. The lists are bounded by the number of shards, even if they are never
+// read.
+func (q *Queue) gain(shard int, hasLapsed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	list := &q.obtained.Free
+	list := &q.gains.Free
 	if hasLapsed {
-		list = &q.obtained.Lapsed
+		list = &q.gains.Lapsed
 	}
 	if !slices.Contains(*list, shard) {
 		*list = append(*list, shard)
@@ -166,13 +165,13 @@ func (q *Queue) obtain(shard int, hasLapsed bool) {
 func (q *Queue) reclaim(messages int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.obtained.Reclaimed += messages
+	q.gains.Reclaimed += messages
 }
 
-// redisSilent notes that a shard has no answer of Redis. It reports whether it is the first.
+// redisSilent records that a shard gets no answer from Redis. It reports whether it is the first.
 func (q *Queue) redisSilent() (isFirst bool) { return q.redisDown.Add(1) == 1 }
 
-// redisBack notes that it has again. It reports whether it is the last that had not.
+// redisBack records that it gets answers again. It reports whether it was the last without.
 func (q *Queue) redisBack() (isLast bool) { return q.redisDown.Add(-1) == 0 }
 
 // recovered, deferred, makes an error of a panic. A nil err drops it.

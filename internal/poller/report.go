@@ -30,7 +30,7 @@ func (s *Shard) sayStale(indices []int) {
 // sayDropped tells of the first, which is the latest. Redis counts them.
 func (s *Shard) sayDropped(b *batch.Batch, indices []int, dropped int) {
 	m := &b.Messages[indices[slices.IndexFunc(indices, func(i int) bool { return b.Verdict(i).Verb == message.VerbDrop })]]
-	late := s.asking.redisClock(s.now).Sub(m.DueAt)
+	late := s.planner.redisClock(s.now).Sub(m.DueAt)
 	s.log.Warn("messages dropped, they were too late", "event", "settle", "messages", dropped,
 		"limit", message.Brief(m.LateOr(s.policy.Late).After), "late", message.Brief(late), "id", m.ID, "topic", m.Topic)
 }

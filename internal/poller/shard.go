@@ -30,26 +30,26 @@ type Shard struct {
 	paused *pauses // likewise
 	epoch  string  // the last that was told
 
-	*asking // of the claims: much of what a shard is told is for it alone
-	routes  *routes.Table
-	flight  *batch.Flight
-	quota   *rate.Quota
-	turn    *turn
-	toAsk   []int         // messages whose topics nobody knows, while they are admitted
-	lookAt  time.Duration // when to look for messages that hang
+	*planner // of the claims: much of what a shard is told is for it alone
+	routes   *routes.Table
+	flight   *batch.Flight
+	quota    *rate.Quota
+	turn     *turn
+	toAsk    []int         // messages whose topics nobody knows, while they are admitted
+	lookAt   time.Duration // when to look for messages that hang
 }
 
 // Calls is what a shard has done for it. Each begins something and returns at once; what
 // comes of it, the shard is told.
 type Calls interface {
-	Claim(request message.ClaimRequest)                   // Claimed
-	Reclaim(which message.Reclaim)                        // Reclaimed
-	Parked()                                              // Loaded
-	NoLayout()                                            // Reported
-	Confirm(b *batch.Batch)                               // Confirmed
-	Topics(b *batch.Batch, indices []int)                 // ToldTopics
-	Publish(c *batch.Call, messages []message.Message)    // its Outcomes, and Return
-	Settle(b *batch.Batch, settlement message.Settlement) // Settled
+	Claim(request message.ClaimRequest)                       // Claimed
+	Reclaim(which message.Reclaim)                            // Reclaimed
+	Parked()                                                  // Loaded
+	NoLayout()                                                // Reported
+	Confirm(b *batch.Batch)                                   // Confirmed
+	Topics(b *batch.Batch, indices []int)                     // ToldTopics
+	Publish(c *batch.Publication, messages []message.Message) // its Outcomes, and Return
+	Settle(b *batch.Batch, settlement message.Settlement)     // Settled
 }
 
 // Wakes are how others tell a shard's driver that it is to be told something.
@@ -72,7 +72,7 @@ func NewShard(q *Queue, index int, number uint64, do Calls, wakes Wakes) *Shard 
 	})
 	s.routes.Follow(s.policy.ParkPatience, len(s.policy.Rates.Topics) > 0)
 	s.flight = batch.NewFlight(s.routes)
-	s.asking = newAsking(q, s.log, number, s.flight, s.routes, s.quota, s.turn)
+	s.planner = newPlanner(q, s.log, number, s.flight, s.routes, s.quota, s.turn)
 	return s
 }
 
@@ -88,20 +88,20 @@ func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 		if b.Left() > 0 {
 			s.forget(b)
 		}
-		s.asking.learn(b)
+		s.planner.learn(b)
 	}
 	switch {
-	case len(s.flight.Live()) == 0 && s.asking.isDone():
+	case len(s.flight.Live()) == 0 && s.planner.isDone():
 		return 0, false
-	case s.asking.isUnderWay || s.asking.isOver:
+	case s.planner.isUnderWay || s.planner.isOver:
 		return next, true
 	}
-	do, at := s.asking.next(now)
+	do, at := s.planner.next(now)
 	switch do {
 	case actionParked:
 		s.do.Parked()
 	case actionClaim:
-		s.do.Claim(*s.asking.pending)
+		s.do.Claim(*s.planner.pending)
 	case actionNone:
 		next = min(next, at)
 	}
@@ -114,10 +114,10 @@ func (s *Shard) heed() {
 		s.policy = policy
 		s.routes.Follow(policy.ParkPatience, len(policy.Rates.Topics) > 0)
 	}
-	s.quota.Holds(!s.asking.isDraining && s.asking.isMine(s.now))
+	s.quota.Holds(!s.planner.isDraining && s.planner.isMine(s.now))
 	if paused := s.queue.paused.Load(); paused != s.paused {
 		s.paused = paused
-		s.asking.pause(paused.isAll)
+		s.planner.pause(paused.isAll)
 		s.routes.Pause(paused.topics)
 	}
 }
@@ -127,7 +127,7 @@ func (s *Shard) heed() {
 func (s *Shard) seeThrough() (next time.Duration) {
 	next = wait.Never
 	for _, b := range s.flight.Live() {
-		for _, c := range b.Calls() {
+		for _, c := range b.Publications() {
 			s.take(b, c)
 		}
 	}
@@ -150,19 +150,19 @@ func (s *Shard) seeThrough() (next time.Duration) {
 // Claimed takes the answer to a claim, which was received then.
 func (s *Shard) Claimed(now time.Duration, claim message.Claim, received time.Duration, err error) {
 	s.now = now
-	s.asking.ended()
-	if s.asking.heard("claim", err); err != nil {
-		s.asking.unanswered(now)
+	s.planner.endCall()
+	if s.planner.noteReply("claim", err); err != nil {
+		s.planner.noAnswer(now)
 		return
 	}
-	s.asking.answered(claim.State)
+	s.planner.clearTroubles(claim.State)
 	switch claim.State {
 	case message.ClaimGranted:
 		s.granted(claim, received)
 	case message.ClaimReclaimFirst:
-		s.reclaim(s.asking.reclaimForeign())
+		s.reclaim(s.planner.reclaimForeign())
 	default:
-		if s.asking.refused(now, &claim, received); s.asking.isUnderWay {
+		if s.planner.refused(now, &claim, received); s.planner.isUnderWay {
 			s.do.NoLayout()
 		}
 	}
@@ -171,11 +171,11 @@ func (s *Shard) Claimed(now time.Duration, claim message.Claim, received time.Du
 // granted takes what a claim has taken, and publishes what need not wait: once the claim is
 // confirmed, where it has to be.
 func (s *Shard) granted(claim message.Claim, received time.Duration) {
-	g := s.asking.granted(&claim, received)
+	g := s.planner.granted(&claim, received)
 	if claim.Token = g.request.Token; g.isNew {
-		s.queue.obtain(s.index, g.hasLapsed)
+		s.queue.gain(s.index, g.hasLapsed)
 	}
-	c := batch.Claim{Claim: claim, Lease: s.asking.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
+	c := batch.Claim{Claim: claim, Lease: s.planner.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
 	s.flight.Saw(&claim)
 	c.Parked = s.park(g.probe, &claim, received)
 	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked))
@@ -199,8 +199,8 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 		}
 	}
 	s.turn.use(s.flight.Load())
-	s.flight.Answered()
-	s.reclaim(s.asking.reclaimStrays(claim.Strays))
+	s.flight.EndClaim()
+	s.reclaim(s.planner.reclaimStrays(claim.Strays))
 }
 
 // publish hands messages to the sink, but for those that are not to be published. areTold: the
@@ -208,7 +208,7 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 // deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
 func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 	defer s.recovered(b)
-	if s.asking.isDraining || !b.MayPublish(s.now) {
+	if s.planner.isDraining || !b.MayPublish(s.now) {
 		s.giveBack(b, indices)
 		return
 	}
@@ -234,7 +234,7 @@ func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bo
 	m.Attempt = claimed.Attempts.Begun + 1
 	_, isSealed := m.SealedBy()
 	isTaken := isTold || s.queue.config.Topics == nil || s.queue.config.Topics.Known().Check(m.Topic) == nil
-	switch verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.asking.redisClock(s.now)); {
+	switch verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.planner.redisClock(s.now)); {
 	case claimed.Err != nil:
 		s.decide(b, i, sinks.Outcome{})
 		s.refund(claimed, false)
@@ -252,7 +252,7 @@ func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bo
 
 // take decides about the messages of a call whose outcomes have come. The answers come first:
 // whether the broker has answered anything decides what a missing answer means.
-func (s *Shard) take(b *batch.Batch, c *batch.Call) {
+func (s *Shard) take(b *batch.Batch, c *batch.Publication) {
 	defer s.recovered(b)
 	reports := c.Outcomes.Take()
 	if len(reports) == 0 || b.Open() == 0 {
@@ -304,13 +304,13 @@ func (s *Shard) decide(b *batch.Batch, i int, outcome sinks.Outcome) {
 func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error) {
 	defer s.recovered(b)
 	s.now = now
-	if s.asking.heard("settle", err); err != nil {
+	if s.planner.noteReply("settle", err); err != nil {
 		s.unsettled(b, err)
 		return
 	}
-	indices, n, isRepeated := s.flight.Settled(b, !stale, now)
+	indices, n, isRepeated := s.flight.EndSettle(b, !stale, now)
 	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
-	s.asking.settled()
+	s.planner.roomFreed()
 	if stale || isRepeated {
 		s.tellAcks(b, indices)
 	}
@@ -328,14 +328,14 @@ func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error
 func (s *Shard) forget(b *batch.Batch) {
 	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -b.Left())
 	s.tellAcks(b, s.flight.Forget(b, s.now))
-	s.asking.settled()
+	s.planner.roomFreed()
 }
 
 // observe tells what the sink has said of a message that it was given, and measures how
 // late one is that was acknowledged.
 func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
 	defer recovered(s.log, "settle", nil)
-	late := lateness(&claimed.Message, s.asking.redisClock(report.At.Sub(s.queue.base)))
+	late := lateness(&claimed.Message, s.planner.redisClock(report.At.Sub(s.queue.base)))
 	if report.Class == sinks.Acknowledged {
 		s.queue.config.Observer.ObserveLateness(s.queue.config.Queue, late)
 	}

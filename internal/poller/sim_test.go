@@ -838,7 +838,7 @@ func (d *simDriver) Settle(b *batch.Batch, settlement message.Settlement) {
 }
 
 // Publish gives messages to the broker, one of a chain after the other, as a sink must.
-func (d *simDriver) Publish(c *batch.Call, batch []message.Message) {
+func (d *simDriver) Publish(c *batch.Publication, batch []message.Message) {
 	w, left := d.w, len(batch)
 	for i := range batch {
 		d.mayPublish(&batch[i])

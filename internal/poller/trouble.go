@@ -94,7 +94,7 @@ func (s *Shard) Confirmed(now time.Duration, b *batch.Batch, err error) {
 	defer s.recovered(b)
 	s.now = now
 	s.flight.Confirmed(b, err == nil)
-	s.asking.confirmed(now, err == nil)
+	s.planner.confirmed(now, err == nil)
 	s.publish(b, b.Indices(batch.Held), false)
 }
 
@@ -149,7 +149,7 @@ func (s *Shard) giveBack(b *batch.Batch, indices []int) {
 func (s *Shard) giveUp(b *batch.Batch) {
 	defer s.recovered(b)
 	cause, since := b.From.Cause()
-	closedFor := s.asking.redisClock(s.now).Sub(since)
+	closedFor := s.planner.redisClock(s.now).Sub(since)
 	for i := range b.Messages {
 		s.refuse(b, i, batch.GiveUp(&b.Messages[i], cause, closedFor))
 	}
@@ -171,7 +171,7 @@ func (s *Shard) refund(claimed *message.Claimed, isHeldBack bool) {
 }
 
 // fail decides about messages that the broker has not answered by themselves.
-func (s *Shard) fail(b *batch.Batch, c *batch.Call, failed []*sinks.Report) {
+func (s *Shard) fail(b *batch.Batch, c *batch.Publication, failed []*sinks.Report) {
 	for _, report := range failed {
 		i, outcome := c.Indices[report.Index], report.Outcome
 		if batch.IsPanic(outcome) {
@@ -207,7 +207,7 @@ func (s *Shard) judge(b *batch.Batch, i int, outcome sinks.Outcome) {
 	var in *routes.Route
 	if verdict.Verb == message.VerbRelease {
 		if batch.ConcernsRoute(outcome) && !s.isCut {
-			in = s.routes.Fail(&claimed.Message, outcome, s.now, s.asking.redisClock(s.now))
+			in = s.routes.Fail(&claimed.Message, outcome, s.now, s.planner.redisClock(s.now))
 		} else {
 			in = s.routes.Park(outcome.Route, &claimed.Message)
 		}
@@ -227,7 +227,7 @@ func (s *Shard) lookForHanging() {
 		}
 		s.flight.GiveBack(false)
 	}
-	if s.asking.isDraining {
+	if s.planner.isDraining {
 		s.flight.GiveBack(true)
 	}
 }
@@ -237,19 +237,19 @@ func (s *Shard) lookForHanging() {
 func (s *Shard) findHanging(b *batch.Batch) {
 	pace, now := s.queue.config.Sink.Window.Pace(), s.queue.base.Add(s.now)
 	limit := max(leastHanging, hangingTimes*pace.Took)
-	isStuck := now.Sub(pace.Answered) >= limit && (s.queue.config.Sink.Window.IsCrowded() || s.asking.isFull())
+	isStuck := now.Sub(pace.Answered) >= limit && (s.queue.config.Sink.Window.IsCrowded() || s.planner.isFull())
 	hanging := b.Hanging(func(since time.Time) bool {
 		return now.Sub(since) >= limit && (isStuck || pace.Overtaken.Sub(since) >= limit/2)
 	})
 	for _, i := range hanging {
-		s.flight.Hang(b, i, s.routes.Hang(&b.Messages[i].Message, s.now, s.asking.redisClock(s.now)))
+		s.flight.Hang(b, i, s.routes.Hang(&b.Messages[i].Message, s.now, s.planner.redisClock(s.now)))
 	}
 }
 
 // unsettled says that a settle had no answer. It is repeated for as long as the claim may still
 // be ours: until the loop has reclaimed it, or the drain ends.
 func (s *Shard) unsettled(b *batch.Batch, err error) {
-	if !s.flight.Unanswered(b, s.asking.isOver, s.now, s.queue.config.Claims.Timeout, s.queue.backoff) {
+	if !s.flight.RetrySettle(b, s.planner.isOver, s.now, s.queue.config.Claims.Timeout, s.queue.backoff) {
 		s.log.Warn("claim left to be reclaimed", "event", "settle", "messages", b.Left(), "err", err)
 	}
 }
@@ -271,26 +271,26 @@ func (s *Shard) reclaim(which message.Reclaim, begins bool) {
 // Reclaimed takes the answer to a call that reclaims.
 func (s *Shard) Reclaimed(now time.Duration, messages int, more bool, err error) {
 	s.now = now
-	s.asking.ended()
-	s.asking.heard("reclaim", err)
-	s.reclaim(s.asking.reclaimed(now, messages, more, err))
+	s.planner.endCall()
+	s.planner.noteReply("reclaim", err)
+	s.reclaim(s.planner.reclaimed(now, messages, more, err))
 }
 
 // Reported says that OnNoLayout has returned.
 func (s *Shard) Reported(now time.Duration) {
 	s.now = now
-	s.asking.ended()
+	s.planner.endCall()
 }
 
 // Loaded takes what is parked in the shard.
 func (s *Shard) Loaded(now time.Duration, parked []message.ParkedRoute, err error) {
 	s.now = now
-	s.asking.ended()
-	if s.asking.heard("claim", err); err != nil {
-		s.asking.BackOff(now)
+	s.planner.endCall()
+	if s.planner.noteReply("claim", err); err != nil {
+		s.planner.BackOff(now)
 		return
 	}
-	s.routes.Load(parked, now, s.asking.loaded())
+	s.routes.Load(parked, now, s.planner.markLoaded())
 }
 
 // Cut says that what is being published is cut short.
@@ -299,7 +299,7 @@ func (s *Shard) Cut() { s.isCut = true }
 // End says that the store is not called any more, and that what it has in flight is lost.
 func (s *Shard) End(now time.Duration) {
 	s.now = now
-	s.asking.end()
-	s.flight.Answered() // Nobody waits for a claim any more, nor for what it may be behind.
+	s.planner.end()
+	s.flight.EndClaim() // No claim is waited for any more, nor what may be behind it.
 	s.flight.Abandon()
 }

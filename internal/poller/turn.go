@@ -38,7 +38,7 @@ func (t *turn) woken(now time.Duration, isBusy bool) {
 // tryAgain has room asked for again.
 func (t *turn) tryAgain() { t.isCrowded = false }
 
-// reserve gets room for up to so many messages, see [window.Share.Reserve].
+// reserve gets room for up to size messages, see [window.Share.Reserve].
 func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryAt time.Time) {
 	t.grantUntil = wait.Never
 	messages, bytes, retryAt = t.share.Reserve(size, true)

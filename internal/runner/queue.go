@@ -226,8 +226,8 @@ func (q *queue) run(ctx context.Context) error {
 // assigned is the poller as the member knows it.
 type assigned struct{ *poller.Poller }
 
-// Obtained implements [membership.Poller].
-func (a assigned) Obtained() membership.Obtained { return membership.Obtained(a.Poller.Obtained()) }
+// Gains implements [membership.Poller].
+func (a assigned) Gains() membership.Gains { return membership.Gains(a.Poller.Gains()) }
 
 // polls notes the poller, whose policy may have changed since it was made.
 func (q *queue) polls(p *poller.Poller) {

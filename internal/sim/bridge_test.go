@@ -125,8 +125,8 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 // assigned is the poller as the member knows it.
 type assigned struct{ *poller.Poller }
 
-// Obtained implements [membership.Poller].
-func (a assigned) Obtained() membership.Obtained { return membership.Obtained(a.Poller.Obtained()) }
+// Gains implements [membership.Poller].
+func (a assigned) Gains() membership.Gains { return membership.Gains(a.Poller.Gains()) }
 
 // hear takes which shards' hints the bridge wants.
 func (b *bridge) hear(shards []int, changed func()) {

@@ -29,7 +29,7 @@ type Guard struct {
 }
 
 // NewGuard returns a guard that goes by the tokens of a file; nil means that there
-// are none. With readOnly nobody changes anything.
+// are none. With readOnly all changes are refused.
 func NewGuard(file *File, readOnly bool) *Guard {
 	return &Guard{
 		file: file, readOnly: readOnly, sites: http.NewCrossOriginProtection(),
@@ -38,7 +38,7 @@ func NewGuard(file *File, readOnly bool) *Guard {
 	}
 }
 
-// IsReadOnly reports whether nobody may change anything.
+// IsReadOnly reports whether all changes are refused.
 func (g *Guard) IsReadOnly() bool { return g.readOnly }
 
 // HasTokens reports whether callers are known by tokens.

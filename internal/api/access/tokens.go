@@ -182,7 +182,7 @@ func hashOf(token string) (hash [sha256.Size]byte, err error) {
 	return sha256.Sum256([]byte(token)), nil
 }
 
-// caller is whose token it is, nil if nobody's. It takes as long, whichever it is.
+// caller is whose token it is, nil if it is unknown. It takes equally long in each case.
 func (t *Tokens) caller(token string) (found *Caller) {
 	hash := sha256.Sum256([]byte(token))
 	for i := range t.hashes {

@@ -83,17 +83,17 @@ type Claim struct {
 type Batch struct {
 	Claim
 
-	members []member
-	count   [states]int
-	bytes   [states]int
-	behind  []*segment
-	told    []passage
-	calls   []*Call
+	members      []member
+	count        [states]int
+	bytes        [states]int
+	behind       []*segment
+	passages     []passage
+	publications []*Publication
 
 	verdicts []message.Verdict
 	since    time.Duration // when the first was decided that is not being settled
 	goesBack bool          // one of them does
-	settling settling
+	settle   settleCall
 
 	// confirming: the claim has to be confirmed yet. unconfirmed: it was not.
 	confirming, unconfirmed bool
@@ -114,8 +114,8 @@ type member struct {
 	route   *routes.Route // to whose slot it goes; or that was closed because it hangs
 }
 
-// settling is a settle that is under way. It is a record: the batch writes it.
-type settling struct {
+// settleCall is a settle that is under way. It is a record: the batch writes it.
+type settleCall struct {
 	settlement message.Settlement
 	indices    []int // none: none is
 	began      time.Duration
@@ -124,8 +124,8 @@ type settling struct {
 	pause      wait.Backoff
 }
 
-// Call is one call of the sink: some of a batch's messages, in due order.
-type Call struct {
+// Publication is one call of the sink: some of a batch's messages, in due order.
+type Publication struct {
 	Outcomes    *sinks.Outcomes
 	Indices     []int // in the batch
 	Began       time.Time
@@ -133,7 +133,7 @@ type Call struct {
 }
 
 // Return says that the sink has returned; err says why it has left outcomes out, if it knows.
-func (c *Call) Return(err error) {
+func (c *Publication) Return(err error) {
 	c.hasReturned = true
 	select {
 	case <-c.Outcomes.Done():
@@ -159,8 +159,8 @@ func newBatch(c Claim) *Batch {
 // Verdict is that on a message which has one.
 func (b *Batch) Verdict(i int) *message.Verdict { return &b.verdicts[i] }
 
-// Calls are those of the sink.
-func (b *Batch) Calls() []*Call { return b.calls }
+// Publications are the calls of the sink.
+func (b *Batch) Publications() []*Publication { return b.publications }
 
 // Open is how many messages have no verdict.
 func (b *Batch) Open() int { return b.count[Held] + b.count[Behind] + b.count[Out] + b.count[Hung] }
@@ -193,7 +193,7 @@ func (b *Batch) MayPublish(now time.Duration) bool {
 	return !b.unconfirmed && b.Lease.Lasts(now) && now < b.Deadline
 }
 
-// move notes that a message has come further.
+// move records the new state of a message.
 func (b *Batch) move(i int, to State) {
 	m := &b.members[i]
 	b.count[m.state], b.bytes[m.state] = b.count[m.state]-1, b.bytes[m.state]-m.weight
@@ -201,23 +201,23 @@ func (b *Batch) move(i int, to State) {
 	m.state = to
 }
 
-// HandOver notes that messages are given to the sink. changed is told of outcomes.
-func (b *Batch) HandOver(indices []int, now time.Time, changed chan struct{}) *Call {
+// HandOver records that messages are given to the sink. changed receives when outcomes come.
+func (b *Batch) HandOver(indices []int, now time.Time, changed chan struct{}) *Publication {
 	for _, i := range indices {
 		b.move(i, Out)
 	}
-	c := &Call{Outcomes: sinks.NewOutcomesTo(len(indices), changed), Indices: indices, Began: now}
-	b.calls = append(b.calls, c)
+	c := &Publication{Outcomes: sinks.NewOutcomesTo(len(indices), changed), Indices: indices, Began: now}
+	b.publications = append(b.publications, c)
 	return c
 }
 
-// Answer notes that the broker has dealt with a message. It reports whether that is the first.
+// Answer records that the broker has dealt with a message. It reports whether it is the first.
 func (b *Batch) Answer() (isFirst bool) {
 	isFirst, b.hasAnswered = !b.hasAnswered, true
 	return isFirst
 }
 
-// Panic notes that the sink has panicked.
+// Panic records that the sink has panicked.
 func (b *Batch) Panic() { b.hasPanicked = true }
 
 // HasAnswered and HasPanicked report what the sink did.
@@ -228,7 +228,7 @@ func (b *Batch) HasPanicked() bool { return b.hasPanicked }
 
 // decide records a verdict.
 func (b *Batch) decide(i int, verdict message.Verdict, now time.Duration) {
-	if b.count[Decided] == len(b.settling.indices) {
+	if b.count[Decided] == len(b.settle.indices) {
 		b.since = now
 	}
 	b.goesBack = b.goesBack || goesBack(verdict.Verb)
@@ -239,10 +239,10 @@ func (b *Batch) decide(i int, verdict message.Verdict, now time.Duration) {
 // SettleAt is when to write what is decided.
 func (b *Batch) SettleAt() time.Duration {
 	switch {
-	case b.settling.isCalled || b.abandoned || b.count[Decided] == 0:
+	case b.settle.isCalled || b.abandoned || b.count[Decided] == 0:
 		return wait.Never
-	case len(b.settling.indices) > 0:
-		return b.settling.againAt
+	case len(b.settle.indices) > 0:
+		return b.settle.againAt
 	case b.Open() == 0:
 		return 0
 	case b.goesBack:
@@ -255,7 +255,7 @@ func (b *Batch) SettleAt() time.Duration {
 // Settle begins to write what is decided, or repeats what had no answer. The table says what Redis
 // is to know of the routes whose messages are parked.
 func (b *Batch) Settle(now time.Duration, rs *routes.Table) message.Settlement {
-	w := &b.settling
+	w := &b.settle
 	if w.isCalled = true; len(w.indices) > 0 {
 		w.settlement.Repeated = true
 		return w.settlement
@@ -284,7 +284,7 @@ func (b *Batch) parked(indices []int) (used []*routes.Route) {
 // settlePart writes the part of the claim that is not settled, with the verdicts that there are,
 // and VerbKeep for what has none.
 func (b *Batch) settlePart() {
-	s := &b.settling.settlement
+	s := &b.settle.settlement
 	s.Claim.Messages, s.Verdicts = make([]message.Claimed, 0, b.Left()), make([]message.Verdict, 0, b.Left())
 	for i := range b.members {
 		verdict := message.Verdict{Verb: message.VerbKeep}
@@ -299,16 +299,16 @@ func (b *Batch) settlePart() {
 	}
 }
 
-// settled ends a settle.
-func (b *Batch) settled() (w settling) {
-	w, b.settling = b.settling, settling{}
+// endSettle ends a settle.
+func (b *Batch) endSettle() (w settleCall) {
+	w, b.settle = b.settle, settleCall{}
 	return w
 }
 
-// unanswered notes that a settle had no answer. Where only settling fails, the claim must end
-// by itself some day: after so long.
-func (b *Batch) unanswered(now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) {
-	w := &b.settling
+// retrySettle plans the next try of a settle that had no answer. If only settling fails, the
+// claim must end by itself some day: after that patience.
+func (b *Batch) retrySettle(now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) {
+	w := &b.settle
 	w.isCalled = false
 	if now-w.began > patience {
 		b.forsaken = true
@@ -320,9 +320,9 @@ func (b *Batch) unanswered(now, patience time.Duration, backoff func(initial, li
 }
 
 // abandon leaves the claim to be reclaimed: it is not ours to settle any more.
-func (b *Batch) abandon() { b.abandoned, b.settling = true, settling{} }
+func (b *Batch) abandon() { b.abandoned, b.settle = true, settleCall{} }
 
-// lose notes that a claim was reclaimed, which may be its own.
+// lose records that a claim was reclaimed, which may be its own.
 func (b *Batch) lose(token message.ClaimToken) { b.lost = b.lost || b.Token == token }
 
 func (b *Batch) extendTo(deadline time.Duration) { b.Deadline = deadline }
@@ -330,6 +330,6 @@ func (b *Batch) extendTo(deadline time.Duration) { b.Deadline = deadline }
 // hasEnded reports whether nothing is left to do for it, and no call of the sink runs.
 func (b *Batch) hasEnded() bool {
 	isSettled := b.Left() == 0 || b.abandoned && b.Open() == 0
-	isCalled := slices.ContainsFunc(b.calls, func(c *Call) bool { return !c.hasReturned })
-	return isSettled && !b.settling.isCalled && !isCalled
+	isCalled := slices.ContainsFunc(b.publications, func(c *Publication) bool { return !c.hasReturned })
+	return isSettled && !b.settle.isCalled && !isCalled
 }

@@ -52,7 +52,7 @@ func (f *flight) decide(b *Batch, verb message.Verb, indices ...int) {
 // settle writes what is decided.
 func (f *flight) settle(b *Batch) {
 	b.Settle(0, f.routes)
-	f.Settled(b, true, 0)
+	f.EndSettle(b, true, 0)
 }
 
 // heard are what batches were told since the last call.
@@ -115,12 +115,12 @@ func TestChainsWaitForAnAnswer(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
 	first := f.add("a")
-	f.Ask()
+	f.BeginClaim()
 	f.decide(first, release, 0)
 	f.settle(first)
 	asked := f.add("a")
 	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
-	f.Answered()
+	f.EndClaim()
 	f.decide(asked, release, 0)
 	f.settle(asked)
 	assert.Empty(t, f.add("a").Indices(Behind))
@@ -186,10 +186,10 @@ func TestLostClaimsStayForAnAnswer(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
 	lost := f.add("a")
-	f.Ask()
+	f.BeginClaim()
 	f.Fail(lost, 0)
 	assert.Empty(t, f.Prune())
-	f.Answered()
+	f.EndClaim()
 	assert.Equal(t, []*Batch{lost}, f.Prune())
 }
 
@@ -213,14 +213,14 @@ func TestOlderAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
 	b := f.add("a")
-	f.Ask()
+	f.BeginClaim()
 	f.decide(b, release, 0)
 	f.settle(b)
 	f.Saw(&message.Claim{})
-	f.Answered()
+	f.EndClaim()
 	assert.True(t, f.KeepsSlots())
-	f.Ask()
+	f.BeginClaim()
 	f.Saw(&message.Claim{})
-	f.Answered()
+	f.EndClaim()
 	assert.False(t, f.KeepsSlots())
 }

@@ -8,7 +8,7 @@
 //	   │ has its Key           │        └────► Hung ───┘  │
 //	   └───────────────────────┴──────────────────────────┘ given back, refused
 //
-// So a message that hangs keeps nobody: what was acknowledged is settled, and the rest of the
+// So a message that hangs holds up no other: what was acknowledged is settled, and the rest of the
 // claim lives on under its token. Nor does it keep its Key for longer than what it is behind.
 //
 // A [Flight] has all batches of a shard, and keeps the messages of a Key and Topic, a chain, in
@@ -62,10 +62,10 @@ type passage struct {
 
 // Flight is what a shard has in flight. It is not safe for concurrent use.
 type Flight struct {
-	routes *routes.Table
-	live   []*Batch           // in the order of their claims
-	told   []*Batch           // of which segments were told what became of earlier messages
-	last   map[chain]*segment // of each chain
+	routes   *routes.Table
+	live     []*Batch           // in the order of their claims
+	notified []*Batch           // whose segments have news of earlier messages
+	last     map[chain]*segment // of each chain
 	// departed may leave their chains once the claim is answered that has no answer now.
 	departed []*segment
 	isAsked  bool // a claim has no answer yet
@@ -83,11 +83,11 @@ func NewFlight(rs *routes.Table) *Flight {
 	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: wait.Never}
 }
 
-// Ask says that a claim is made, Answered that it was answered, or was given up.
-func (f *Flight) Ask() { f.isAsked, f.isOlder = true, false }
+// BeginClaim says that a claim is made, EndClaim that it was answered, or was given up.
+func (f *Flight) BeginClaim() { f.isAsked, f.isOlder = true, false }
 
-// Answered lets those segments leave that had to wait for a claim's answer.
-func (f *Flight) Answered() {
+// EndClaim lets those segments leave that had to wait for a claim's answer.
+func (f *Flight) EndClaim() {
 	f.isAsked = false
 	for _, s := range f.departed {
 		if !s.hasLeft { // It may have been forgotten.
@@ -174,9 +174,9 @@ func (b *Batch) wait(s *segment) {
 // now, and those that are to be given back, since an earlier one goes back, too, or their
 // route was closed meanwhile. There is none where it is nil.
 func (f *Flight) Next() (b *Batch, ready, back []int) {
-	for len(f.told) > 0 {
-		b = f.told[len(f.told)-1]
-		f.told = f.told[:len(f.told)-1]
+	for len(f.notified) > 0 {
+		b = f.notified[len(f.notified)-1]
+		f.notified = f.notified[:len(f.notified)-1]
 		if b.confirming || b.Open() == 0 { // It comes again once it is confirmed.
 			continue
 		}
@@ -218,8 +218,8 @@ func (f *Flight) isClosed(s *segment) bool {
 // Confirmed says whether a batch's claim is as durable as it has to be.
 func (f *Flight) Confirmed(b *Batch, isDurable bool) {
 	b.confirm(isDurable)
-	if len(b.told) > 0 {
-		f.told = append(f.told, b)
+	if len(b.passages) > 0 {
+		f.notified = append(f.notified, b)
 	}
 }
 
@@ -237,18 +237,18 @@ func (f *Flight) GiveBack(all bool) {
 // tell has a segment hear of what it is behind.
 func (f *Flight) tell(s *segment, broken bool) {
 	if isFirst := s.batch.tell(passage{s, broken}); isFirst {
-		f.told = append(f.told, s.batch)
+		f.notified = append(f.notified, s.batch)
 	}
 }
 
 func (b *Batch) tell(p passage) (isFirst bool) {
-	b.told = append(b.told, p)
-	return len(b.told) == 1
+	b.passages = append(b.passages, p)
+	return len(b.passages) == 1
 }
 
 // hear returns what it was told since the last call.
 func (b *Batch) hear() (told []passage) {
-	told, b.told = b.told, nil
+	told, b.passages = b.passages, nil
 	return told
 }
 
@@ -268,7 +268,7 @@ func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Rou
 // goesBack reports whether a message waits again where it was, and so must those behind it.
 func goesBack(verb message.Verb) bool { return verb == message.VerbRelease || verb == message.VerbPark }
 
-// depart notes that a message goes back to wait.
+// depart records that a message goes back to wait.
 func (f *Flight) depart(b *Batch, i int, in *routes.Route) {
 	m := &b.members[i]
 	m.route = in
@@ -284,7 +284,7 @@ func (f *Flight) depart(b *Batch, i int, in *routes.Route) {
 	}
 }
 
-// arrive notes that it is there, and is claimed again from then on.
+// arrive records that it is there, and can be claimed again from then on.
 func (f *Flight) arrive(b *Batch, i int, now time.Duration) {
 	m := &b.members[i]
 	if m.route != nil {
@@ -331,13 +331,13 @@ func (f *Flight) leave(s *segment) {
 	}
 }
 
-// Hang notes that a message is with the sink for too long, and that its route was closed for it.
+// Hang records that a message is with the sink for too long, and that its route was closed for it.
 func (f *Flight) Hang(b *Batch, i int, in *routes.Route) {
 	b.move(i, Hung)
 	b.members[i].route = in
 }
 
-// Heard says that the outcome of a message that hung is known, or that it never will be.
+// Heard says that the outcome of a message that hung is known, or is given up.
 func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
 	f.routes.Heard(b.members[i].route, isAnswer, now)
 	b.members[i].route = nil
@@ -346,7 +346,7 @@ func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
 // Hanging returns the messages of a batch that are with the sink for longer than the limit
 // though it answers others, and were not known to hang.
 func (b *Batch) Hanging(isLate func(since time.Time) bool) (hanging []int) {
-	for _, c := range b.calls {
+	for _, c := range b.publications {
 		if c.hasReturned || !isLate(c.Began) {
 			continue
 		}
@@ -366,19 +366,19 @@ type Tally struct {
 	Suspected int
 }
 
-// Settled takes the answer to a settle, and returns the messages. isDone: Redis has done what
+// EndSettle takes the answer to a settle, and returns the messages. isDone: Redis has done what
 // was decided; else the claim was not ours any more. isRepeated: an earlier call may have
 // done it.
-func (f *Flight) Settled(b *Batch, isDone bool, now time.Duration) (indices []int, n Tally, isRepeated bool) {
-	w := b.settled()
+func (f *Flight) EndSettle(b *Batch, isDone bool, now time.Duration) (indices []int, n Tally, isRepeated bool) {
+	w := b.endSettle()
 	return w.indices, f.close(b, w.indices, isDone, now), w.settlement.Repeated
 }
 
-// Unanswered says that a settle had no answer. It is repeated for as long as the claim may
+// RetrySettle handles a settle without an answer. It is repeated for as long as the claim may
 // still be ours: until it was reclaimed. Where only settling fails, the claim must end by
 // itself some day: after its patience. It reports false where the claim is given up.
-func (f *Flight) Unanswered(b *Batch, isOver bool, now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) (goesOn bool) {
-	b.unanswered(now, patience, backoff)
+func (f *Flight) RetrySettle(b *Batch, isOver bool, now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) (goesOn bool) {
+	b.retrySettle(now, patience, backoff)
 	if b.lost || isOver {
 		b.abandon()
 		return false
@@ -403,7 +403,7 @@ func (f *Flight) close(b *Batch, indices []int, isDone bool, now time.Duration) 
 		}
 	}
 	if b.From != nil {
-		f.routes.Settled(b.From, len(indices))
+		f.routes.TakeBack(b.From, len(indices))
 	}
 	return n
 }
@@ -431,13 +431,13 @@ func (f *Flight) Fail(b *Batch, now time.Duration) {
 // any more.
 func (f *Flight) Abandon() {
 	for _, b := range f.live {
-		if !b.settling.isCalled {
+		if !b.settle.isCalled {
 			b.abandon()
 		}
 	}
 }
 
-// Lose notes that a claim was reclaimed.
+// Lose records that a claim was reclaimed.
 func (f *Flight) Lose(token message.ClaimToken) {
 	for _, b := range f.live {
 		b.lose(token)
@@ -462,7 +462,7 @@ func (f *Flight) Forget(b *Batch, now time.Duration) (decided []int) {
 	decided = b.Indices(Decided)
 	f.close(b, decided, false, now)
 	if left := b.Left(); left > 0 && b.From != nil { // What a panic has left without a verdict.
-		f.routes.Settled(b.From, left)
+		f.routes.TakeBack(b.From, left)
 	}
 	for i := range b.members {
 		if s := b.members[i].segment; s != nil && int(s.first) == i && !s.hasLeft { // Each once.

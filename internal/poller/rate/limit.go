@@ -22,31 +22,31 @@ type limit struct {
 	back      int     // free from the next look at the bucket on
 	isUsed    bool    // since the bucket was asked
 	waiting   []waiter
-	kept      map[*Quota]kept
+	offers    map[*Quota]offer
 }
 
-// waiter is a shard that waits for a claim of so many messages, or fewer.
+// waiter is a shard that waits for a claim of that many messages, or fewer.
 type waiter struct {
 	quota *Quota
 	worth int
 }
 
-// kept is what a shard that has waited may claim, if it comes for it in time.
-type kept struct {
+// offer is what a shard that has waited may claim, if it comes for it in time.
+type offer struct {
 	messages int
 	until    time.Duration
 }
 
 func newLimit(perSecond int) *limit {
-	return &limit{perSecond: perSecond, kept: make(map[*Quota]kept)}
+	return &limit{perSecond: perSecond, offers: make(map[*Quota]offer)}
 }
 
 // isBusy reports whether anything was used since the bucket was asked, or is waited for.
-func (l *limit) isBusy() bool { return l.isUsed || len(l.waiting)+len(l.kept)+l.back > 0 }
+func (l *limit) isBusy() bool { return l.isUsed || len(l.waiting)+len(l.offers)+l.back > 0 }
 
-// take takes up to so many messages. Nobody takes what others wait for.
+// take takes up to that many messages, but nothing that others wait for.
 func (l *limit) take(q *Quota, messages int) int {
-	n := l.kept[q].messages
+	n := l.offers[q].messages
 	l.drop(q)
 	if len(l.waiting) == 0 || l.free < float64(n) { // Or what was kept is owed.
 		n = int(l.free)
@@ -68,16 +68,16 @@ func (l *limit) grant(messages int) { l.free += float64(messages) }
 // giveLater gives messages back from the next look at the bucket on.
 func (l *limit) giveLater(messages int) { l.back += messages }
 
-// asked notes that the bucket is asked.
-func (l *limit) asked() { l.isUsed = false }
+// clearUse says that the bucket is asked now.
+func (l *limit) clearUse() { l.isUsed = false }
 
 // accrue has a part come in, a second's worth at the most.
 func (l *limit) accrue(each, seconds float64) {
 	l.free = max(l.free, min(l.free+each*seconds, max(1, each)))
 }
 
-// wait has the shard stand in line, once. It has so many messages in flight, and those of a Key
-// go from claim to claim: the longer the answers take, the larger the next claim has to be.
+// wait puts the shard into the line, once. Messages of a Key go from claim to claim: the longer
+// the answers take, and so the more is in flight, the larger the next claim has to be.
 func (l *limit) wait(q *Quota, inFlight int) {
 	i := slices.IndexFunc(l.waiting, func(w waiter) bool { return w.quota == q })
 	if i < 0 {
@@ -95,8 +95,8 @@ func (l *limit) leave(q *Quota) {
 
 // drop frees what is kept for a shard.
 func (l *limit) drop(q *Quota) {
-	l.free += float64(l.kept[q].messages)
-	delete(l.kept, q)
+	l.free += float64(l.offers[q].messages)
+	delete(l.offers, q)
 }
 
 // handOut keeps what is free for the shards that wait, an even part for each, if that is
@@ -110,7 +110,7 @@ func (l *limit) handOut(part float64, until time.Duration) {
 		}
 		l.waiting = slices.Delete(l.waiting, 0, 1)
 		l.free -= float64(n)
-		l.kept[q] = kept{n, until}
+		l.offers[q] = offer{n, until}
 		q.wake()
 	}
 }
@@ -126,7 +126,7 @@ func (l *limit) worth(part float64) int {
 func (l *limit) lapse(now time.Duration) {
 	l.add(l.back)
 	l.back = 0
-	for q, k := range l.kept {
+	for q, k := range l.offers {
 		if now >= k.until {
 			l.drop(q)
 			l.isUsed = true

@@ -271,7 +271,7 @@ func (rs *Limiter) missing(now time.Duration) (asked []message.RateRequest, of [
 		goal := rs.goal(l)
 		n := int(math.Ceil(goal - l.free))
 		isMissing := len(l.waiting) > 0 && n > 0 || l.isUsed && float64(n) > goal/2
-		l.asked()
+		l.clearUse()
 		if n < 0 && !rs.isEven {
 			l.grant(n)
 		} else if !isMissing {

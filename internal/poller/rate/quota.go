@@ -1,7 +1,7 @@
 package rate
 
 // Quota is a shard's way to the rates of its queue. What is taken counts until it is given
-// back. Its methods are safe for concurrent use, and wait for nobody.
+// back. Its methods are safe for concurrent use, and do not wait.
 type Quota struct {
 	rates *Limiter
 	shard int
@@ -27,7 +27,7 @@ func (q *Quota) take(topic string, messages, inFlight int) (n int) {
 func (q *Quota) Await(topic string, inFlight int) bool {
 	may := true
 	q.rates.with(topic, func(l *limit) {
-		if may = l.kept[q].messages > 0 || l.free >= 1 && len(l.waiting) == 0; !may {
+		if may = l.offers[q].messages > 0 || l.free >= 1 && len(l.waiting) == 0; !may {
 			l.wait(q, inFlight)
 		}
 	})
@@ -37,7 +37,7 @@ func (q *Quota) Await(topic string, inFlight int) bool {
 // TakeOne takes one message of a topic that was claimed already. It waits for none.
 func (q *Quota) TakeOne(topic string) (may bool) {
 	may = true
-	q.rates.with(topic, func(l *limit) { may = l.kept[q].messages == 0 && l.take(q, 1) == 1 })
+	q.rates.with(topic, func(l *limit) { may = l.offers[q].messages == 0 && l.take(q, 1) == 1 })
 	return may
 }
 

@@ -244,13 +244,13 @@ func (r *Route) reopen(now time.Duration) {
 	}
 }
 
-// send notes that a message goes to the slot.
+// send records that a message goes to the slot.
 func (r *Route) send() {
 	r.parks++
 	r.pending++
 }
 
-// arrived notes that one is there.
+// arrived records that one is there.
 func (r *Route) arrived() { r.pending-- }
 
 // claimed notes what a claim from the slot has taken, and whether it is empty. A failover may
@@ -274,13 +274,13 @@ func (r *Route) claimed(p *Probe, messages []message.Claimed, isEmpty bool, name
 	return isGivenUp
 }
 
-// settled notes that messages are which were claimed from the slot.
-func (r *Route) settled(n int) { r.out -= n }
+// takeBack records that messages which were claimed from the slot are settled.
+func (r *Route) takeBack(n int) { r.out -= n }
 
-// hang notes a message that is with the sink for too long.
+// hang records a message that is with the sink for too long.
 func (r *Route) hang() { r.hung++ }
 
-// heard notes the outcome of one that hung.
+// heard records the outcome of one that hung.
 func (r *Route) heard(isAnswer bool, now time.Duration) {
 	r.hung--
 	if isAnswer && r.state == down {
@@ -289,7 +289,7 @@ func (r *Route) heard(isAnswer bool, now time.Duration) {
 	}
 }
 
-// succeed notes that the broker has taken a message from the slot. It reports whether the
+// succeed records that the broker has taken a message from the slot. It reports whether the
 // route is back by that.
 func (r *Route) succeed() (isBack bool) {
 	r.grow()
@@ -304,8 +304,8 @@ func (r *Route) succeed() (isBack bool) {
 // grow has the next claim take more.
 func (r *Route) grow() { r.size = min(r.size*rampFactor, maxClaim) }
 
-// tell notes that Redis is told of the route. It reports whether that has to be: once, and
-// again where the reason has changed.
+// tell reports whether Redis must be told of the route, and records that it is: once, and
+// again if the reason has changed.
 func (r *Route) tell() (isNew bool) {
 	isNew = r.told != r.cause.Reason || r.told == ""
 	r.told = r.cause.Reason

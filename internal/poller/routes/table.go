@@ -285,7 +285,7 @@ func (t *Table) throttle(m *message.Message, redisNow time.Time) *Route {
 	return t.send(r, m.Topic)
 }
 
-// send notes that a message goes to the route's slot.
+// send records that a message goes to the route's slot.
 func (t *Table) send(r *Route, topic string) *Route {
 	r.send()
 	t.holdIfPaused(r, topic)
@@ -385,13 +385,13 @@ func (t *Table) Succeed(r *Route) {
 // of it is passed over in growing steps.
 func (t *Table) Passed(r *Route) { r.grow() }
 
-// Parked says that a message that was sent to the slot is in Redis, or that nobody will put it
-// there any more.
+// Parked says that a message that was sent to the slot is in Redis, or will not get there any
+// more.
 func (t *Table) Parked(r *Route) { r.arrived() }
 
-// Settled says that so many messages that were claimed from the slot are settled.
-func (t *Table) Settled(r *Route, n int) {
-	r.settled(n)
+// TakeBack says that n messages that were claimed from the slot are settled.
+func (t *Table) TakeBack(r *Route, n int) {
+	r.takeBack(n)
 	t.dropIfDone(r)
 }
 

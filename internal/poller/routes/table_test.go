@@ -70,7 +70,7 @@ func TestSharedSlot(t *testing.T) {
 	assert.Equal(t, 2, p.Route.Slot())
 	rs.Claimed(p, []message.Claimed{{Message: *of("c")}}, false, 0)
 	rs.Succeed(p.Route)
-	rs.Settled(p.Route, 1)
+	rs.TakeBack(p.Route, 1)
 	p, _, _ = rs.Next(0, 500, true)
 	rs.Claimed(p, nil, true, 0)
 	for _, topic := range []string{"b", "c", "d"} {
@@ -103,7 +103,7 @@ func TestHangKeepsClosed(t *testing.T) {
 	p, _, _ := rs.Next(0, 500, true)
 	rs.Claimed(p, []message.Claimed{{Message: *of("t")}}, false, 0)
 	rs.Succeed(p.Route)
-	rs.Settled(p.Route, 1)
+	rs.TakeBack(p.Route, 1)
 	p, _, _ = rs.Next(0, 500, true)
 	hung := rs.Hang(of("t"), 0, time.Time{})
 	rs.Heard(hung, true, 0) // It is back.

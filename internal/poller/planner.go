@@ -12,7 +12,7 @@ import (
 )
 
 // How many batches of a shard may be under way. Those that wait for routes which may be
-// dead have bounds of their own, so that they keep nobody from the others: probes, and
+// dead have bounds of their own, so that they do not hold up the others: probes, and
 // batches of which all that is left hangs. While maxProbing of these are under way no
 // route is probed; what hangs is the probe of its route.
 const (
@@ -27,8 +27,8 @@ const (
 	maxReclaims = 16
 	// freeNumbers is how many outdated numbers in a row are replaced without a pause.
 	freeNumbers = 8
-	// askAgain is how long nothing is taken, or a message waits, of which nobody can say
-	// whether it is allowed.
+	// askAgain is the pause if it is not known whether the rates, or the queue's topics, allow a
+	// message.
 	askAgain = time.Second
 	// rampFactor is how fast claims grow after a panic of the sink.
 	rampFactor = 4
@@ -64,8 +64,8 @@ const (
 	actionParked        // what is parked
 )
 
-// asking decides when a shard calls the store, and for what: a call at a time, of nothing to
-// keep the lease, of what is due, or of a slot.
+// planner decides when a shard calls the store, and for what, one call at a time: a claim of
+// nothing to keep the lease, of what is due, or of a slot.
 //
 //	          ┌──────── not answered: the same request, after a pause ◄─┐
 //	          ▼                                                         │
@@ -74,10 +74,10 @@ const (
 //	  │                  └─ earlier holders have left claims: reclaim, then the same request
 //	  └── due, a slot, a hint, or a renewal of the lease
 //
-// The timed look is the truth, a hint may be lost. A request for a claim stays pending, token and
-// all, until it is answered: so a batch is never taken and forgotten. All instants that the
-// shard waits for are here, on its own clock.
-type asking struct {
+// Only the timed look is reliable, since a hint may be lost. A request for a claim stays pending,
+// with its token, until it is answered: so no batch is taken and forgotten. All instants that
+// the shard waits for are here, on its own clock.
+type planner struct {
 	queue  *Queue
 	log    *slog.Logger
 	flight *batch.Flight
@@ -94,10 +94,10 @@ type asking struct {
 	takeAt, probeAt time.Duration
 	// isBlocked: what is due waits for messages that are on their way into a slot.
 	isBlocked bool
-	// renewAt is when to claim in any case, be it nothing.
+	// renewAt is when to claim in any case, even nothing.
 	renewAt time.Duration
-	// quietUntil is before when to call nothing; the others are before when to take nothing:
-	// the sink is down, claims are not confirmed, or the queue's rate is used up.
+	// Until quietUntil nothing is called. Until the others nothing is taken: the sink is down,
+	// claims are not confirmed, or the queue's rate is used up.
 	quietUntil, pausedUntil, unconfirmedUntil, limitedUntil time.Duration
 
 	takes    bool          // messages can be claimed, if there are any
@@ -116,7 +116,7 @@ type asking struct {
 	probe       *routes.Probe  // the slot that pending claims from; nil: what is due
 	allowed     rate.Allowance // what pending may take by the rates
 	outdated    int
-	reclaiming  reclaiming
+	reclaimRun  reclaimRun
 	// unloaded: what is parked in the shard has to be read from Redis first.
 	// isLoaded: it was read since the shard is ours.
 	unloaded, isLoaded bool
@@ -140,15 +140,15 @@ type asking struct {
 }
 
 // reclaiming is what is being reclaimed, a call after the other. It is a record.
-type reclaiming struct {
+type reclaimRun struct {
 	which     message.Reclaim
 	strays    []message.ClaimToken // after that
 	calls     int
 	reclaimed int
 }
 
-func newAsking(q *Queue, log *slog.Logger, number uint64, f *batch.Flight, rs *routes.Table, quota *rate.Quota, t *turn) *asking {
-	return &asking{
+func newPlanner(q *Queue, log *slog.Logger, number uint64, f *batch.Flight, rs *routes.Table, quota *rate.Quota, t *turn) *planner {
+	return &planner{
 		queue: q, log: log, flight: f, routes: rs, quota: quota, turn: t, number: number, unloaded: true, lease: &batch.Lease{},
 		redisPause:       q.backoff(redisInitial, redisLimit),
 		layoutPause:      q.backoff(layoutInitial, layoutLimit),
@@ -159,7 +159,7 @@ func newAsking(q *Queue, log *slog.Logger, number uint64, f *batch.Flight, rs *r
 }
 
 // next is what to call now, and else when to ask again.
-func (a *asking) next(now time.Duration) (do action, at time.Duration) {
+func (a *planner) next(now time.Duration) (do action, at time.Duration) {
 	if a.pending == nil {
 		a.takeAt = min(a.takeAt, a.flight.Claimable())
 	}
@@ -177,7 +177,7 @@ func (a *asking) next(now time.Duration) (do action, at time.Duration) {
 }
 
 // callAt is when to make the next call.
-func (a *asking) callAt(now time.Duration) time.Duration {
+func (a *planner) callAt(now time.Duration) time.Duration {
 	a.look(now)
 	at := a.renewAt
 	switch {
@@ -195,13 +195,13 @@ func (a *asking) callAt(now time.Duration) time.Duration {
 	return at
 }
 
-// closedUntil is before when to take nothing.
-func (a *asking) closedUntil() time.Duration {
+// closedUntil is the instant until which nothing is taken.
+func (a *planner) closedUntil() time.Duration {
 	return max(a.pausedUntil, a.unconfirmedUntil, a.limitedUntil)
 }
 
 // look finds whether messages may be claimed now, if there are any, and from which slot.
-func (a *asking) look(now time.Duration) {
+func (a *planner) look(now time.Duration) {
 	a.slot, a.takes, a.load = nil, false, a.flight.Load()
 	switch {
 	case a.isDraining || a.isPaused || !a.mine || a.turn.isCrowded || a.room() == 0:
@@ -217,7 +217,7 @@ func (a *asking) look(now time.Duration) {
 }
 
 // room is how many messages the next claim may take.
-func (a *asking) room() int {
+func (a *planner) room() int {
 	claims, l := &a.queue.config.Claims, &a.load
 	most := min(claims.Batch, claims.Batch*claims.InFlight-l.Messages)
 	switch {
@@ -236,7 +236,7 @@ func (a *asking) room() int {
 }
 
 // isFull reports whether as much is in flight as may be, and more than the sink's window takes.
-func (a *asking) isFull() bool {
+func (a *planner) isFull() bool {
 	claims := &a.queue.config.Claims
 	most, _ := a.queue.config.Sink.Window.Limit()
 	return a.load.Messages >= max(most, claims.Batch*claims.InFlight)
@@ -244,7 +244,7 @@ func (a *asking) isFull() bool {
 
 // request makes the next request pending. It returns false where there is nothing to
 // ask for: the sink has no room, and the lease need not be renewed yet.
-func (a *asking) request(now time.Duration) bool {
+func (a *planner) request(now time.Duration) bool {
 	claims := &a.queue.config.Claims
 	request := message.ClaimRequest{
 		Token:   message.ClaimToken{Instance: a.queue.config.Instance, Number: a.number},
@@ -263,13 +263,13 @@ func (a *asking) request(now time.Duration) bool {
 	request.Live = a.flight.Tokens()
 	request.Quiet = request.Max == 0 && a.mine
 	a.pending, a.first = &request, now
-	a.flight.Ask()
+	a.flight.BeginClaim()
 	return true
 }
 
 // reserve chooses what to take, what is due or a slot in turn, and gets room for
 // it in the sink's window. Where there is none, the claim takes nothing.
-func (a *asking) reserve(request *message.ClaimRequest, now time.Duration) {
+func (a *planner) reserve(request *message.ClaimRequest, now time.Duration) {
 	if !a.isDraining && (now < a.closedUntil() || a.turn.isCrowded) { // Its turn in the window comes.
 		return
 	}
@@ -293,9 +293,9 @@ func (a *asking) reserve(request *message.ClaimRequest, now time.Duration) {
 	}
 }
 
-// pick chooses what the next claim takes: so many messages of what is due, or of
-// a slot; each in turn where both could be.
-func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.Probe) {
+// pick chooses what the next claim takes, and how much of it: what is due, or a slot; in
+// turn if both could be taken.
+func (a *planner) pick(now time.Duration) (allowed rate.Allowance, from *routes.Probe) {
 	if !a.takes || a.unloaded {
 		return allowed, nil
 	}
@@ -320,36 +320,36 @@ func (a *asking) pick(now time.Duration) (allowed rate.Allowance, from *routes.P
 }
 
 // advance gives up the pending request, its number and its room in the window.
-func (a *asking) advance() {
+func (a *planner) advance() {
 	a.turn.use(a.flight.Load())
 	a.quota.Use(a.allowed, 0)
-	a.done()
-	a.flight.Answered()
+	a.dropRequest()
+	a.flight.EndClaim()
 }
 
-// done ends the pending request.
-func (a *asking) done() {
+// dropRequest ends the pending request.
+func (a *planner) dropRequest() {
 	a.pending, a.probe, a.allowed = nil, nil, rate.Allowance{}
 	a.number++
 }
 
 // BackOff makes no call for a while.
-func (a *asking) BackOff(now time.Duration) (until time.Duration) {
+func (a *planner) BackOff(now time.Duration) (until time.Duration) {
 	a.quietUntil = now + a.redisPause.Next()
 	return a.quietUntil
 }
 
-// unanswered says that a claim had no answer. What it may have taken in a drain, the next
-// holder reclaims.
-func (a *asking) unanswered(now time.Duration) {
+// noAnswer handles a claim without an answer. In a drain, the next holder reclaims what it may
+// have taken.
+func (a *planner) noAnswer(now time.Duration) {
 	a.BackOff(now)
 	if a.isDraining {
 		a.advance()
 	}
 }
 
-// answered takes the answer to a claim, and forgets the troubles that it ends.
-func (a *asking) answered(state message.ClaimState) {
+// clearTroubles handles that a claim was answered, which ends some troubles.
+func (a *planner) clearTroubles(state message.ClaimState) {
 	a.renewAt = a.queue.nextCommon(a.began, a.queue.config.Claims.renewEvery())
 	a.redisPause.Reset()
 	if state != message.ClaimOutdated {
@@ -372,10 +372,10 @@ type grant struct {
 }
 
 // granted takes the answer of a claim that held the lease, which was received then.
-func (a *asking) granted(claim *message.Claim, received time.Duration) (g grant) {
+func (a *planner) granted(claim *message.Claim, received time.Duration) (g grant) {
 	claims := &a.queue.config.Claims
 	g = grant{request: *a.pending, probe: a.probe, allowed: a.allowed, began: a.began, deadline: a.first + claims.Timeout}
-	a.done()
+	a.dropRequest()
 	a.byOther = false
 	a.heldPause.Reset()
 	if g.isNew = !a.mine; g.isNew {
@@ -414,12 +414,12 @@ func untilHead(claim *message.Claim) time.Duration {
 
 // redisClock is what Redis' clock said at that instant of ours: never ahead of it but
 // by its own drift.
-func (a *asking) redisClock(at time.Duration) time.Time {
+func (a *planner) redisClock(at time.Duration) time.Time {
 	return time.Unix(0, a.redisOffset+int64(at))
 }
 
 // refused takes an answer of a claim that says that nothing can be claimed.
-func (a *asking) refused(now time.Duration, claim *message.Claim, received time.Duration) {
+func (a *planner) refused(now time.Duration, claim *message.Claim, received time.Duration) {
 	a.advance()
 	a.renewAt = 0
 	switch claim.State {
@@ -440,9 +440,9 @@ func (a *asking) refused(now time.Duration, claim *message.Claim, received time.
 	}
 }
 
-// held notes that another instance holds the shard, and returns how long to
-// wait before asking again.
-func (a *asking) held(claim *message.Claim, received time.Duration) time.Duration {
+// held records that another instance holds the shard, and returns how long to
+// wait before the next claim.
+func (a *planner) held(claim *message.Claim, received time.Duration) time.Duration {
 	if !a.byOther || claim.Holder != a.holder {
 		a.holder, a.since = claim.Holder, received
 	}
@@ -452,9 +452,9 @@ func (a *asking) held(claim *message.Claim, received time.Duration) time.Duratio
 	return max(leastHeld, min(claim.HeldFor, a.heldPause.Next()))
 }
 
-// noLayout waits until somebody made the layout, perhaps us, or took the shard
-// away because it was dropped. Which of them it is, OnNoLayout can tell and say.
-func (a *asking) noLayout(now time.Duration) {
+// noLayout waits until the layout is made, perhaps by us, or the shard is taken away because
+// it was dropped. OnNoLayout finds out which.
+func (a *planner) noLayout(now time.Duration) {
 	if a.queue.config.Hooks.OnNoLayout != nil {
 		a.isUnderWay = !a.isDraining // It is asked.
 	} else if a.layoutPause.Failures() == 0 {
@@ -463,12 +463,11 @@ func (a *asking) noLayout(now time.Duration) {
 	a.quietUntil = now + a.layoutPause.Next()
 }
 
-// ended says that the call which was under way has an answer, or none. What fails after the
-// shard's end is nobody's trouble.
-func (a *asking) ended() { a.isUnderWay = false }
+// endCall handles the end of the call that was under way, answered or not.
+func (a *planner) endCall() { a.isUnderWay = false }
 
-// heard notes whether a call was answered.
-func (a *asking) heard(event string, err error) {
+// noteReply records whether Redis answers, and logs the change; not after the shard's end.
+func (a *planner) noteReply(event string, err error) {
 	switch {
 	case err == nil && a.isSilent:
 		a.isSilent = false
@@ -483,9 +482,9 @@ func (a *asking) heard(event string, err error) {
 	}
 }
 
-// loaded notes that what is parked is known, and reports whether that is so for the first time
-// since the shard is ours.
-func (a *asking) loaded() (isNew bool) {
+// markLoaded records that what is parked is known, and reports whether this is the first time
+// since the shard became ours.
+func (a *planner) markLoaded() (isNew bool) {
 	isNew = !a.isLoaded
 	a.unloaded, a.isLoaded = false, true
 	return isNew
@@ -493,34 +492,34 @@ func (a *asking) loaded() (isNew bool) {
 
 // reclaimForeign begins to return the claims of earlier holders. The claim that was
 // refused for their sake is then asked for again.
-func (a *asking) reclaimForeign() (which message.Reclaim, begins bool) {
+func (a *planner) reclaimForeign() (which message.Reclaim, begins bool) {
 	a.mine, a.left = false, true
 	if a.isDraining {
 		a.advance()
 		return which, false
 	}
 	a.takeAt, a.renewAt = 0, 0
-	return a.reclaim(reclaiming{which: message.Reclaim{Instance: a.queue.config.Instance, Foreign: true}}), true
+	return a.reclaim(reclaimRun{which: message.Reclaim{Instance: a.queue.config.Instance, Foreign: true}}), true
 }
 
 // reclaimStrays begins to return claims of ours that no batch of ours is: a failover has
-// taken their settling back, or a settle had no answer for too long.
-func (a *asking) reclaimStrays(strays []message.ClaimToken) (which message.Reclaim, begins bool) {
+// taken back that they were settled, or a settle had no answer for too long.
+func (a *planner) reclaimStrays(strays []message.ClaimToken) (which message.Reclaim, begins bool) {
 	if len(strays) == 0 {
 		return which, false
 	}
-	return a.reclaim(reclaiming{which: message.Reclaim{Instance: a.queue.config.Instance, Stray: strays[0]}, strays: strays[1:]}), true
+	return a.reclaim(reclaimRun{which: message.Reclaim{Instance: a.queue.config.Instance, Stray: strays[0]}, strays: strays[1:]}), true
 }
 
-func (a *asking) reclaim(r reclaiming) message.Reclaim {
-	a.reclaiming, a.isUnderWay = r, true
+func (a *planner) reclaim(r reclaimRun) message.Reclaim {
+	a.reclaimRun, a.isUnderWay = r, true
 	return r.which
 }
 
 // reclaimed takes the answer to a call that reclaims. The next one follows until nothing
 // is left, or as often as one look allows.
-func (a *asking) reclaimed(now time.Duration, messages int, more bool, err error) (which message.Reclaim, goesOn bool) {
-	r := a.reclaiming
+func (a *planner) reclaimed(now time.Duration, messages int, more bool, err error) (which message.Reclaim, goesOn bool) {
+	r := a.reclaimRun
 	r.reclaimed += messages
 	r.calls++
 	if err == nil && more && r.calls < maxReclaims {
@@ -547,7 +546,7 @@ func (a *asking) reclaimed(now time.Duration, messages int, more bool, err error
 	return a.reclaimStrays(r.strays)
 }
 
-func (a *asking) reclaimedForeign(now time.Duration, messages int, err error) {
+func (a *planner) reclaimedForeign(now time.Duration, messages int, err error) {
 	a.first = now // Nothing was taken so far.
 	a.queue.reclaim(messages)
 	if err != nil || messages == 0 { // Nothing to reclaim, and yet the claim was refused: do not spin.
@@ -559,7 +558,7 @@ func (a *asking) reclaimedForeign(now time.Duration, messages int, err error) {
 
 // confirmed notes whether a claim is as durable as the queue asks. Where it is not, the shard
 // takes nothing for a while, and then one message, until a claim is confirmed.
-func (a *asking) confirmed(now time.Duration, isDurable bool) {
+func (a *planner) confirmed(now time.Duration, isDurable bool) {
 	switch {
 	case isDurable:
 		a.unconfirmedPause.Reset()
@@ -568,14 +567,14 @@ func (a *asking) confirmed(now time.Duration, isDurable bool) {
 	}
 }
 
-// settled says that something has left the window: room may be there.
-func (a *asking) settled() {
+// roomFreed says that something has left the window, so there may be room.
+func (a *planner) roomFreed() {
 	a.turn.tryAgain()
 	a.pausedUntil, a.limitedUntil = 0, 0
 }
 
 // learn draws the conclusions from a batch that has ended.
-func (a *asking) learn(b *batch.Batch) {
+func (a *planner) learn(b *batch.Batch) {
 	switch {
 	case b.HasPanicked():
 		a.rampSize = 1
@@ -588,7 +587,7 @@ func (a *asking) learn(b *batch.Batch) {
 }
 
 // Hears reports whether a hint is of use now. Else it is kept until it is.
-func (a *asking) Hears(now time.Duration) bool {
+func (a *planner) Hears(now time.Duration) bool {
 	switch {
 	case a.isUnderWay || a.pending != nil:
 		return false
@@ -600,7 +599,7 @@ func (a *asking) Hears(now time.Duration) bool {
 }
 
 // Hinted says that the head may have moved earlier, or that the shard's holder gave it up.
-func (a *asking) Hinted() {
+func (a *planner) Hinted() {
 	a.takeAt = 0
 	if a.byOther {
 		a.quietUntil, a.renewAt = 0, 0
@@ -608,49 +607,49 @@ func (a *asking) Hinted() {
 }
 
 // Woken says that there may be room in the window, or that the sink is back.
-func (a *asking) Woken(now time.Duration) {
+func (a *planner) Woken(now time.Duration) {
 	a.turn.woken(now, a.isUnderWay)
 	a.pausedUntil = 0
 }
 
 // Allowed says that the rates may allow more.
-func (a *asking) Allowed() { a.limitedUntil = 0 }
+func (a *planner) Allowed() { a.limitedUntil = 0 }
 
 // pause says whether the whole queue is paused.
-func (a *asking) pause(isPaused bool) { a.isPaused = isPaused }
+func (a *planner) pause(isPaused bool) { a.isPaused = isPaused }
 
 // Drain says that nothing is to be claimed any more.
-func (a *asking) Drain() {
+func (a *planner) Drain() {
 	if !a.isDraining {
 		a.isDraining, a.quietUntil = true, 0
 	}
 }
 
 // end says that the store is not called any more.
-func (a *asking) end() { a.isOver = true }
+func (a *planner) end() { a.isOver = true }
 
 // Number is that of the next claim.
-func (a *asking) Number() uint64 { return a.number }
+func (a *planner) Number() uint64 { return a.number }
 
 // IsWaiting reports whether a call has no answer yet.
-func (a *asking) IsWaiting() bool { return a.isUnderWay }
+func (a *planner) IsWaiting() bool { return a.isUnderWay }
 
 // IsDraining reports whether nothing is to be claimed any more.
-func (a *asking) IsDraining() bool { return a.isDraining }
+func (a *planner) IsDraining() bool { return a.isDraining }
 
 // IsOver reports whether the store is not called any more.
-func (a *asking) IsOver() bool { return a.isOver }
+func (a *planner) IsOver() bool { return a.isOver }
 
 // isDone reports whether nothing is to come any more.
-func (a *asking) isDone() bool {
+func (a *planner) isDone() bool {
 	return !a.isUnderWay && (a.isOver || a.isDraining && a.pending == nil)
 }
 
 // isMine reports whether the shard is, and the lease has not lapsed.
-func (a *asking) isMine(now time.Duration) bool { return a.mine && a.lease.Lasts(now) }
+func (a *planner) isMine(now time.Duration) bool { return a.mine && a.lease.Lasts(now) }
 
 // Leave gives back what it holds, when all has ended.
-func (a *asking) Leave() {
+func (a *planner) Leave() {
 	if a.pending != nil {
 		a.advance()
 	}
