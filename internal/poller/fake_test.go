@@ -29,7 +29,6 @@ var (
 type fakeStore struct {
 	mu       sync.Mutex
 	skew     time.Duration // Redis' clock minus ours
-	skewedAt time.Duration // when it was set, in a simulation
 	waiting  []message.Claimed
 	claims   map[message.ClaimToken]*fakeClaim
 	used     map[string]uint64

@@ -128,7 +128,8 @@ type world struct {
 	isDown   bool              // the broker
 	isAway   bool              // Redis
 	isFlaky  bool
-	isAlone  bool // Redis has no replica: nothing is confirmed
+	isAlone  bool          // Redis has no replica: nothing is confirmed
+	skewedAt time.Duration // when Redis' clock was set last
 	isHealed bool
 	changes  [simShards][]time.Duration // when a shard's holder changed
 	holders  [simShards]string
@@ -186,13 +187,12 @@ func newWorld(t *testing.T, seed uint64, log func(string, ...any)) *world {
 	t.Helper()
 	w := &world{
 		t: t, log: log, random: rand.New(rand.NewPCG(seed, seed)), began: time.Now(), hash: fnv.New64a(), pairs: map[string]int{},
-		active: map[string]int{}, promises: map[string]*promise{}, modes: map[string]string{}, paused: map[string]time.Time{},
+		active: map[string]int{}, promises: map[string]*promise{}, modes: map[string]string{}, paused: map[string]time.Time{}, skewedAt: -time.Hour,
 	}
 	w.policy = Policy{Retry: Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 1 << 20}, ParkPatience: time.Hour}
 	w.policy.setDefaults()
 	for range simShards {
 		w.stores = append(w.stores, newFakeStore())
-		w.stores[len(w.stores)-1].skewedAt = -time.Hour
 	}
 	return w
 }
@@ -390,8 +390,9 @@ func (w *world) skew(by time.Duration) {
 	if w.isHealed && by == 0 && w.now() < simFor+simSettle {
 		return // It ends later.
 	}
+	w.skewedAt = w.now()
 	for _, f := range w.stores {
-		f.skew, f.skewedAt = by, w.now()
+		f.skew = by
 	}
 }
 
@@ -586,7 +587,7 @@ type simDriver struct {
 	isGone     bool // it died, or has ended
 	isDraining bool
 	isCut      bool
-	mayNot     bool                          // publish: it knows that it is to end
+	hasDrained bool                          // it has been told, and publishes no more
 	claim      map[string]message.ClaimToken // of messages, with which they were claimed last
 	doubted    map[message.ClaimToken]bool   // claims that must be confirmed, and are not
 	steps      int                           // planned ones, by which those are known that came to nothing
@@ -640,7 +641,7 @@ func (d *simDriver) step() {
 	}
 	if d.isDraining {
 		d.shard.Drain()
-		d.mayNot = true
+		d.hasDrained = true
 	}
 	next, more := d.shard.Step(now)
 	if !more {
@@ -900,11 +901,11 @@ func (d *simDriver) mayPublish(m *message.Message) {
 	now, token := d.store.now(), d.claim[m.ID]
 	c := d.store.claims[token]
 	switch {
-	case d.mayNot:
+	case d.hasDrained:
 		d.w.t.Errorf("I13: %s of %s is published in a drain", m.ID, d.in.name)
 	case d.doubted[token]:
 		d.w.t.Errorf("§5: %s of %s is published, and its claim is not confirmed", m.ID, d.in.name)
-	case d.w.active["clock"] > 0 || d.store.skewedAt+time.Minute > d.w.now(): // Redis' clock tells of another instant.
+	case d.w.active["clock"] > 0 || d.w.now() < d.w.skewedAt+time.Minute: // Redis' clock tells of another instant.
 	case d.store.holder != d.in.name || !now.Before(d.store.until):
 		d.w.t.Errorf("I15: %s of %s is published, and the lease of the shard has ended", m.ID, d.in.name)
 	case c == nil || !now.Before(c.deadline):

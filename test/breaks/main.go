@@ -180,14 +180,13 @@ var comment = regexp.MustCompile(`(?m)^#.*\n`)
 
 // overlay tells the compiler of the broken files, beside those of base, which may be "".
 func (f *fault) overlay(base, own string) error {
-	var text []byte
-	var err error
-	replaced := struct{ Replace map[string]string }{map[string]string{}}
+	var replaced struct{ Replace map[string]string }
+	text, err := []byte(`{"Replace": {}}`), error(nil)
 	if base != "" {
 		text, err = os.ReadFile(base)
-		if err == nil {
-			err = json.Unmarshal(text, &replaced)
-		}
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &replaced)
 	}
 	for i, c := range f.changes {
 		broken := filepath.Join(own, fmt.Sprint("broken", i, filepath.Ext(c.file)))

@@ -74,7 +74,7 @@ func newWorld(t *testing.T, o trial.Options) *trial.World {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(w.Bridge.Log())
+			t.Log("seed", *seed, w.Bridge.Log())
 		}
 		w.Close()
 	})

@@ -17,7 +17,7 @@ import (
 
 // TestGrow changes the number of shards from 4 to 64 to 16 while producers schedule,
 // cancel and reschedule, and others sleep so long that the layout they know is an old one.
-// Nothing of it is a fault, so nothing may come twice, and no call be refused.
+// Nothing of it is a fault, so no call may be refused, and what comes twice was suspected.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	o, err := trial.Trial{

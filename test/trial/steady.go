@@ -81,9 +81,6 @@ func (s Steady) next(random *rand.Rand, from, count int) []delay.Request {
 	return requests
 }
 
-// mayRunTwice is how long a call must last to have made a second run: its answer is that one's.
-const mayRunTwice = time.Second
-
 func (s Steady) schedule(ctx context.Context, requests []delay.Request, ledger *Ledger) error {
 	var (
 		results []delay.Result
@@ -108,7 +105,7 @@ func (s Steady) schedule(ctx context.Context, requests []delay.Request, ledger *
 		switch {
 		case result.Err == nil, errors.Is(result.Err, delay.ErrNotDurable):
 			ledger.Scheduled(requests[i].Message, result)
-			if s.Outages || time.Since(begin) > mayRunTwice {
+			if s.Outages {
 				ledger.Since(result.Ref.ID, begin.Add(s.Lead))
 			}
 			if result.Err != nil {

@@ -180,9 +180,9 @@ func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telli
 
 // noReply records that a run may have happened, or may yet happen until decidedAt, and when it
 // was sent, by Redis' clock.
-func (c *call) noReply(err error, settled time.Time, sentMs int64) {
+func (c *call) noReply(err error, decidedAt time.Time, sentMs int64) {
 	c.notRun(err)
-	c.state, c.decidedAt, c.ranAt = maybeRan, settled, append(c.ranAt, c.home())
+	c.state, c.decidedAt, c.ranAt = maybeRan, decidedAt, append(c.ranAt, c.home())
 	if ends := sentMs + repeatable.Milliseconds(); c.once == nil && (c.endsMs == 0 || ends < c.endsMs) {
 		c.endsMs = ends
 	}

@@ -99,6 +99,7 @@ func FuzzPublish(f *testing.F) {
 	f.Add("id", "topic", "Content-Type", "text/plain", []byte("body"), uint16(4096))
 	f.Add("id", "topic", "content-type", "", []byte{}, uint16(0))
 	f.Add(strings.Repeat("i", 256), strings.Repeat("t", 255), "x-empty", "", bytes.Repeat([]byte("0123456789abcdef"), 1000), uint16(4096))
+	f.Add("id", "topic", "x-like-it", "a\tdelay-uidSnone", []byte("body"), uint16(0))
 	f.Add("ключ", "заказы", "traceparent", "00-1-2-01", []byte{0xCE, 0}, uint16(8192))
 	f.Fuzz(func(t *testing.T, id, topic, name, value string, body []byte, size uint16) {
 		m := newMessage(t, "orders", topic)

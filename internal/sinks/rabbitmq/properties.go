@@ -119,14 +119,17 @@ func refusal(reason sinks.Reason, err error) *sinks.Outcome {
 	return &outcome
 }
 
-// uidField is how the UID's header begins in the properties. No value has these bytes: they hold
-// a control character.
+// uidField is how the UID's header begins in the properties.
 var uidField = append(appendShort(nil, message.HeaderUID), 'S')
 
-// uidIn finds the UID in properties; without one it is "".
+// uidIn finds the UID in properties; without one it is "". It is the last of the headers, and the
+// value of one before it may have these bytes: they begin with a tab.
 func uidIn(properties []byte) string {
-	_, field, _ := bytes.Cut(properties, uidField)
-	r := reader{rest: field}
+	at := bytes.LastIndex(properties, uidField)
+	if at < 0 {
+		return ""
+	}
+	r := reader{rest: properties[at+len(uidField):]}
 	uid := r.long()
 	if r.isShort {
 		return ""
