@@ -176,9 +176,10 @@ func TestLimits(t *testing.T) {
 	assert.Nil(t, p.Rooms("reminders").Budget)
 	dead := inspect.NewAdmin(store.New(p.rdb, p.config.Prefix, "orders"))
 	require.Eventually(t, func() bool {
-		stats, err := dead.Stats(t.Context(), 0)
+		stats, err := dead.StatsOfAll(t.Context())
 		require.NoError(t, err)
-		return stats.Dead == 1 && stats.InFlight == 0
+		sum := stats.Sum()
+		return sum.Dead == 1 && sum.InFlight == 0
 	}, time.Minute, 10*time.Millisecond, "two of three are purged")
 	require.NoError(t, p.Stop(t.Context()))
 }

@@ -177,31 +177,37 @@ func (s *Sink) take(q *queue, f *flight) bool {
 }
 
 // land reports the outcomes of a pipeline, and queues the next messages. If the connection
-// itself has failed, what waits for another one does not fare better.
+// itself has failed, what waits for another one does not fare better. The reports are made
+// with s.mu held: a submission that ends meanwhile must not take what is about to be
+// reported for what was not handed over.
 func (s *Sink) land(q *queue, f *flight) {
 	outcomes, failure := f.outcomes()
-	items := f.items
+	s.submit(s.settle(q, f, outcomes, failure))
+}
+
+// settle returns the messages whose turn it is now.
+func (s *Sink) settle(q *queue, f *flight, outcomes []sinks.Outcome, failure error) (next []publication) {
 	s.mu.Lock()
-	if f.isWithdrawn() { // For a submission that is over: the others are as if they were not taken.
-		q.waiting = append(append([]publication{}, items...), q.waiting...)
-		items = nil
-	}
-	for _, i := range f.items {
+	defer s.mu.Unlock()
+	items := f.items
+	for _, i := range items {
 		i.submission.flights[i.index] = nil
 	}
-	if failure != nil && !f.isWithdrawn() {
+	if f.isWithdrawn() { // For a submission that is over: the others are as if they were not taken.
+		q.waiting = append(append([]publication{}, items...), q.waiting...)
+		return nil
+	}
+	if failure != nil {
 		outcome := s.classify(failure, false)
 		for _, i := range q.waiting {
 			items, outcomes = append(items, i), append(outcomes, outcome)
 		}
 		q.waiting = nil
 	}
-	s.mu.Unlock()
-	next := make([]publication, 0, len(items))
 	for n, i := range items {
 		if index, ok := i.submission.chains.Settle(i.index, outcomes[n], i.submission.outcomes); ok {
 			next = append(next, publication{i.submission, index})
 		}
 	}
-	s.submit(next)
+	return next
 }
