@@ -48,6 +48,8 @@ func StartBroker(ctx context.Context, name, advertised string) (Broker, error) {
 		return startNATS(ctx)
 	case "rabbitmq":
 		return startRabbitMQ(ctx)
+	case "redis":
+		return startStreams(ctx)
 	default:
 		return startKafka(ctx, advertised)
 	}

@@ -17,7 +17,7 @@ import (
 // could not write. (Of a row the relay takes care; see TestOutbox.)
 func TestCompensation(t *testing.T) {
 	t.Parallel()
-	for _, broker := range size([]string{"nats"}, []string{"nats", "rabbitmq", "kafka"}) {
+	for _, broker := range size([]string{"nats"}, []string{"nats", "rabbitmq", "kafka", "redis"}) {
 		t.Run(broker, func(t *testing.T) { compensate(t, broker, size(20, 200)) })
 	}
 }

@@ -138,7 +138,7 @@ func load(w *trial.World, ids string, count int, window time.Duration) trial.Loa
 // The ledger checks I1, I2 and I3, the counters I6.
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	for _, broker := range []string{"nats", "rabbitmq", "kafka"} {
+	for _, broker := range []string{"nats", "rabbitmq", "kafka", "redis"} {
 		t.Run(broker, func(t *testing.T) {
 			w := newWorld(t, trial.Options{Broker: broker, Shards: size(4, 8), Redis: persistent()})
 			consume(t, w)
@@ -179,7 +179,7 @@ func TestFlow(t *testing.T) {
 func TestOutage(t *testing.T) {
 	needsFull(t)
 	t.Parallel()
-	for _, broker := range []string{"nats", "rabbitmq", "kafka"} {
+	for _, broker := range []string{"nats", "rabbitmq", "kafka", "redis"} {
 		t.Run(broker, func(t *testing.T) {
 			w := newWorld(t, trial.Options{Broker: broker, Shards: 8, Redis: persistent("--appendfsync", "always")})
 			consume(t, w)

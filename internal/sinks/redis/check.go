@@ -18,7 +18,7 @@ import (
 
 var _ sinks.Checker = (*Sink)(nil)
 
-// Check implements [sinks.Checker]. It only reads.
+// Check implements [sinks.Checker]. It changes nothing.
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	if err := s.client.Ping(ctx).Err(); err != nil {
 		return []check.Finding{unanswered("", err)}
@@ -136,8 +136,8 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	return findings
 }
 
-// checkStream looks at what the key of a topic is.
-func (s *Sink) checkStream(ctx context.Context, topic string) []check.Finding {
+// checkStream looks at what the key of a topic is, and whether entries may be added to it.
+func (s *Sink) checkStream(ctx context.Context, topic string) (findings []check.Finding) {
 	f := check.Finding{
 		Level: check.Error, Code: "redis_sink_stream", Subject: "stream " + topic,
 		Why:    "its messages wait, and after park_patience they go to the dead letters",
@@ -145,16 +145,28 @@ func (s *Sink) checkStream(ctx context.Context, topic string) []check.Finding {
 	}
 	switch kind, err := s.client.Type(ctx, topic).Result(); {
 	case isReply(err):
-		f.Level, f.Code, f.What = check.Note, "redis_sink_hidden", "TYPE is denied: "+rediserr.Cause(err)
-		f.Why, f.Remedy = "whether there is such a stream was not looked at", "allow the user to run TYPE on the key"
+		hidden := check.Finding{
+			Level: check.Note, Code: "redis_sink_hidden", Subject: f.Subject,
+			What:   "TYPE is denied: " + rediserr.Cause(err),
+			Why:    "whether there is such a stream was not looked at",
+			Remedy: "allow the user to run TYPE on the key",
+		}
+		findings = append(findings, hidden)
 	case err != nil:
-		return []check.Finding{unanswered("stream "+topic, err)}
-	case kind == "stream":
-		return nil
+		return []check.Finding{unanswered(f.Subject, err)}
 	case kind == "none":
 		f.What = "there is no such stream"
-	default:
+		findings = append(findings, f)
+	case kind != "stream":
 		f.What, f.Remedy = "the key is a "+kind+", and no stream", "publish to another topic, or delete the key"
+		findings = append(findings, f)
 	}
-	return []check.Finding{f}
+	// No entry can have this ID, and Redis says so after it has looked at the user's rights.
+	err := s.client.Do(ctx, "XADD", topic, "NOMKSTREAM", "0-0", FieldBody, "").Err()
+	if code(err) == "NOPERM" {
+		f.Code, f.What = "redis_sink_denied", "XADD is denied: "+rediserr.Cause(err)
+		f.Remedy = "ACL SETUSER with +xadd and ~" + topic
+		findings = append(findings, f)
+	}
+	return findings
 }

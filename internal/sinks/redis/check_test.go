@@ -56,6 +56,15 @@ func TestCheck(t *testing.T) {
 	hidden := b
 	hidden.options.Username, hidden.options.Password = "hidden", password
 	require.Equal(t, []string{"N redis_sink_hidden", "N redis_sink_hidden"}, told(hidden.newSink(t, redis.Config{}).Check(t.Context(), plan)))
+	for _, lacking := range []string{"-xadd", "resetkeys"} {
+		require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "lacking", "reset", "on", ">"+password, "~*", "+@all", lacking).Err())
+		denied := b
+		denied.options.Username, denied.options.Password = "lacking", password
+		require.Contains(t, told(denied.newSink(t, redis.Config{}).Check(t.Context(), plan)), "E redis_sink_denied", lacking)
+	}
+	entries, err := client.XLen(t.Context(), "orders").Result()
+	require.NoError(t, err)
+	require.Zero(t, entries, "looking adds nothing")
 	hidden.options.Password = "wrong"
 	require.Equal(t, []string{"E redis_sink_login"}, told(hidden.newSink(t, redis.Config{}).Check(t.Context(), plan)))
 	require.NoError(t, client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
