@@ -58,7 +58,7 @@ func TestFsyncRefused(t *testing.T) {
 // TestFsync has the disk confirm each verb.
 func TestFsync(t *testing.T) {
 	t.Parallel()
-	server := testenv.StartRedis(t, "--appendonly", "yes")
+	server := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	rdb := storetest.Connect(t, server.URL())
 	if known, err := rdb.Do(t.Context(), "command", "info", "waitaof").Slice(); err != nil || known[0] == nil {
 		_, _ = fmt.Fprintf(os.Stderr, "\n!!! %s SKIPPED: this Redis has no WAITAOF; make test-matrix runs it on others\n\n", t.Name())

@@ -100,7 +100,7 @@ func (c *Client) errorOf(ctx context.Context, ref Ref, answer store.Answer) erro
 // failed is the error of a call that was not done, or whose result is unknown.
 func failed(err error) error {
 	if errors.Is(err, store.ErrNoFsync) {
-		const limit = "needs Redis 7.2 or later with appendonly yes, and the right to call WAITAOF"
+		const limit = "needs Redis 7.2 or later with appendonly yes, with appendfsync everysec Redis 8, and the right to call WAITAOF"
 		return fmt.Errorf("%w: %w", invalid("durability", "Fsync", limit), err)
 	}
 	return err

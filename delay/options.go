@@ -67,7 +67,10 @@ func Replicas(n int) Durability { return Durability(n) }
 // it is on its disk. It survives a crash of Redis and of its machine, but not a
 // failover to a replica. It needs Redis 7.2 or later, or Valkey, with appendonly
 // yes; any other answers [ErrInvalid], before anything is written. With
-// appendfsync everysec a call takes up to a second or two and holds a connection
+// appendfsync everysec it needs Redis 8 or later: Redis 7 and Valkey, 9.1 at the
+// least, say that the disk has what it has not (redis/redis#13793), and answer
+// ErrInvalid, if the client may ask them for INFO and CONFIG GET appendfsync. A
+// call then takes up to a second or two and holds a connection
 // for that time: schedule in batches, or set it to always. At most three quarters
 // of the client's pool, and 256 connections to a node, wait at once; further calls
 // wait for them. With appendfsync no, Redis never confirms it. A late disk is

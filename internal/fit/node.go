@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 )
 
@@ -60,7 +61,7 @@ func (n node) look(ctx context.Context, want Want) observation {
 		s.add(Settings(info)...)
 		s.add(info.state()...)
 		s.add(info.durability(want)...)
-		s.add(n.config(ctx, info)...)
+		s.add(n.config(ctx, text, want)...)
 	}
 	s.add(n.rights(ctx, want)...)
 	s.clock(ctx, n)
@@ -100,7 +101,8 @@ func (s *observation) clock(ctx context.Context, n node) {
 }
 
 // config asks for what INFO does not tell. Who may not ask is not told more.
-func (n node) config(ctx context.Context, info Info) []check.Finding {
+func (n node) config(ctx context.Context, text string, want Want) []check.Finding {
+	info := ParseInfo(text)
 	values := map[string]string{}
 	for _, name := range []string{"appendfsync", "min-replicas-to-write", "lua-time-limit"} {
 		answer, err := n.ConfigGet(ctx, name).Result()
@@ -111,6 +113,12 @@ func (n node) config(ctx context.Context, info Info) []check.Finding {
 	}
 	limit, err := strconv.ParseInt(values["lua-time-limit"], 10, 64)
 	return found(
+		when(want.Fsync && conn.ConfirmsEarly(text, values["appendfsync"]), check.Finding{
+			Level: check.Error, Code: "redis_waitaof",
+			What:   "durability fsync is asked for, appendfsync is everysec, and this version confirms before its disk has it",
+			Why:    "nothing is published, or accepted with fsync, since a power cut could take it away",
+			Remedy: "CONFIG SET appendfsync always, and the same in redis.conf, or use Redis 8",
+		}),
 		when(values["appendfsync"] == "no" && info["aof_enabled"] == "1", check.Finding{
 			Level: check.Warning, Code: "redis_fsync",
 			What:   "appendfsync is no",

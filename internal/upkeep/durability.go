@@ -31,7 +31,7 @@ func Unconfirmed(whys []error) error {
 		}
 	}
 	if errors.Is(first, store.ErrNoFsync) {
-		first = fmt.Errorf("%w; durability fsync needs Redis 7.2 or later with appendonly yes, and the right to call WAITAOF", first)
+		first = fmt.Errorf("%w; durability fsync needs Redis 7.2 or later with appendonly yes, with appendfsync everysec Redis 8, and the right to call WAITAOF", first)
 	}
 	if n > 0 && n < len(whys) {
 		first = fmt.Errorf("%d of %d shards: %w", n, len(whys), first)

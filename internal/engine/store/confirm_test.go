@@ -127,7 +127,7 @@ func TestConfirmOnDisk(t *testing.T) {
 	b := newBridge(t, q)
 	claim := b.claim(1)
 	require.ErrorContains(t, q.Shard(0).Confirm(t.Context(), claim.Token), "not confirmed: redis has not written it to disk yet")
-	require.NoError(t, rdb.ConfigSet(t.Context(), "appendfsync", "everysec").Err())
+	require.NoError(t, rdb.ConfigSet(t.Context(), "appendfsync", "always").Err())
 	require.Eventually(t, func() bool {
 		return q.Shard(0).Confirm(t.Context(), claim.Token) == nil
 	}, soon, 10*time.Millisecond)

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -81,7 +83,7 @@ func TestNoFsync(t *testing.T) {
 func TestFsync(t *testing.T) {
 	t.Parallel()
 	needsFsync(t)
-	server := testenv.StartRedis(t, "--appendonly", "yes")
+	server := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 	rdb := connect(t, server.URL())
 	set := func(name, value string) {
 		t.Helper()
@@ -125,12 +127,48 @@ func TestFsync(t *testing.T) {
 	sound(t, rdb, q)
 }
 
+// TestFsyncEverySecond: what WAITAOF says is believed where it waits for the fsync, which
+// comes once a second, and refused where it does not.
+func TestFsyncEverySecond(t *testing.T) {
+	t.Parallel()
+	needsFsync(t)
+	rdb := connect(t, testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec").URL())
+	q := storetest.New(t, rdb, 1)
+	ask := func(id string) store.Answer { return q.Producer().Schedule(t.Context(), requests(later(), id), false, onDisk)[0] }
+	began := time.Now()
+	first, second, third := ask("first"), ask("second"), ask("third")
+	if errors.Is(first.Err, store.ErrNoFsync) {
+		require.ErrorContains(t, first.Err, "too early")
+		require.Equal(t, store.NotFound, cancel(t, q, "first"), "nothing was written")
+		return
+	}
+	for _, answer := range []store.Answer{first, second, third} {
+		answered(t, store.Created, answer)
+		require.False(t, answer.NotDurable, "%v", answer.Missing)
+	}
+	require.Greater(t, time.Since(began), time.Second, "it says so before the disk has it")
+}
+
+// TestConfirmsEarly: which servers do.
+func TestConfirmsEarly(t *testing.T) {
+	t.Parallel()
+	for info, want := range map[string]bool{
+		"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n": true,
+		"# Server\r\nredis_version:7.4.2\r\n":                                                   true,
+		"# Server\r\nredis_version:8.0.2\r\n":                                                   false,
+		"": false,
+	} {
+		require.Equal(t, want, conn.ConfirmsEarly(info, "everysec"), info)
+		require.False(t, conn.ConfirmsEarly(info, "always"), info)
+	}
+}
+
 // TestFsyncOfSecondRun: what a first run did is told, even where nobody can
 // confirm it any more.
 func TestFsyncOfSecondRun(t *testing.T) {
 	t.Parallel()
 	needsFsync(t)
-	s := newSceneOn(t, testenv.StartRedis(t, "--appendonly", "yes").URL())
+	s := newSceneOn(t, testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always").URL())
 	s.create(later())()
 	s.pipelines()
 	warm := s.far.Producer().Reschedule(t.Context(), "x", "", later(), onDisk) // The question is asked once.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"sync"
 	"time"
 
@@ -197,9 +198,17 @@ func (w *waitCommands) result() (c confirmation) {
 	return confirmation{copies: counts[0]}
 }
 
+// early are the servers, as INFO tells of them, whose WAITAOF answers for writes that no fsync
+// has reached, if appendfsync is everysec: Redis before 8 (redis/redis#13793), and Valkey.
+var early = regexp.MustCompile(`(?m)^(redis_version:7\.|valkey_version:)`)
+
+// ConfirmsEarly reports whether such a server, with that appendfsync, confirms what a power cut
+// takes away.
+func ConfirmsEarly(info, appendfsync string) bool { return appendfsync == "everysec" && early.MatchString(info) }
+
 // checkFsync asks the node, once, whether it can confirm what is on its disk,
 // before anything is written. Its error is [ErrNoFsync], or one that says that
-// nothing was sent.
+// nothing was sent. Who may not ask for the version and appendfsync has to know them.
 func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 	node, several, err := u.Node(ctx, anchor)
 	if err != nil {
@@ -213,10 +222,13 @@ func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 		pipe = node.Pipeline()
 	}
 	w := newWaitCommands(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
+	info, setting := pipe.Info(ctx, "server"), pipe.ConfigGet(ctx, "appendfsync")
 	_, _ = pipe.Exec(ctx)
 	c := w.result()
 	var refusal redis.Error
 	switch {
+	case c.err == nil && ConfirmsEarly(info.Val(), setting.Val()["appendfsync"]):
+		return fmt.Errorf("%w: with appendfsync everysec, this version says so too early", ErrNoFsync)
 	case c.err == nil:
 		u.syncs.Store(node, true)
 		return nil
