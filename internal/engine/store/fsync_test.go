@@ -134,7 +134,9 @@ func TestFsyncEverySecond(t *testing.T) {
 	needsFsync(t)
 	rdb := connect(t, testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "everysec").URL())
 	q := storetest.New(t, rdb, 1)
-	ask := func(id string) store.Answer { return q.Producer().Schedule(t.Context(), requests(later(), id), false, onDisk)[0] }
+	ask := func(id string) store.Answer {
+		return q.Producer().Schedule(t.Context(), requests(later(), id), false, onDisk)[0]
+	}
 	began := time.Now()
 	first, second, third := ask("first"), ask("second"), ask("third")
 	if errors.Is(first.Err, store.ErrNoFsync) {
@@ -154,9 +156,9 @@ func TestConfirmsEarly(t *testing.T) {
 	t.Parallel()
 	for info, want := range map[string]bool{
 		"# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.1\r\n": true,
-		"# Server\r\nredis_version:7.4.2\r\n":                                                   true,
-		"# Server\r\nredis_version:8.0.2\r\n":                                                   false,
-		"": false,
+		"# Server\r\nredis_version:7.4.2\r\n":                                               true,
+		"# Server\r\nredis_version:8.0.2\r\n":                                               false,
+		"":                                                                                  false,
 	} {
 		require.Equal(t, want, conn.ConfirmsEarly(info, "everysec"), info)
 		require.False(t, conn.ConfirmsEarly(info, "always"), info)

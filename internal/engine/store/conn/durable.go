@@ -204,7 +204,9 @@ var early = regexp.MustCompile(`(?m)^(redis_version:7\.|valkey_version:)`)
 
 // ConfirmsEarly reports whether such a server, with that appendfsync, confirms what a power cut
 // takes away.
-func ConfirmsEarly(info, appendfsync string) bool { return appendfsync == "everysec" && early.MatchString(info) }
+func ConfirmsEarly(info, appendfsync string) bool {
+	return appendfsync == "everysec" && early.MatchString(info)
+}
 
 // checkFsync asks the node, once, whether it can confirm what is on its disk,
 // before anything is written. Its error is [ErrNoFsync], or one that says that
