@@ -33,7 +33,7 @@ func set(commands ...string) func(*testing.T, *redis.Client, *testenv.Server) {
 		t.Helper()
 		for _, command := range commands {
 			var args []any
-			for _, arg := range strings.Fields(command) {
+			for arg := range strings.FieldsSeq(command) {
 				args = append(args, arg)
 			}
 			require.NoError(t, admin.Do(t.Context(), args...).Err(), command)
@@ -114,7 +114,11 @@ func TestRealRefusals(t *testing.T) {
 			verbs := func(ctx context.Context) map[string]func() error {
 				all := everyVerb(ctx, far)
 				delete(all, "get") // It changes nothing, nor does a schedule of what is there.
-				all["schedule"] = func() error { return far.Producer().Schedule(ctx, requests(later(), "new"), false, store.Durability{})[0].Err }
+				all["schedule"] = func() error {
+					return far.Producer().Schedule(ctx, requests(later(), "new"), false, store.Durability{})[0].Err
+				}
+				all["cancel nothing"] = func() error { return far.Producer().Cancel(ctx, "nothing", "", store.Durability{}).Err }
+				all["reschedule nothing"] = func() error { return far.Producer().Reschedule(ctx, "nothing", "", later(), store.Durability{}).Err }
 				all["redrive"] = func() error { _, err := inspect.NewAdmin(far).Redrive(ctx, []string{"dead"}); return err }
 				all["purge"] = func() error { _, err := inspect.NewAdmin(far).Purge(ctx, []string{"purged"}); return err }
 				return all
