@@ -14,6 +14,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if not within(ARGV[2], now_ms) then return {2, now_ms} end
+redis.call('ZREM', KEYS[1], '') -- A replica refuses it, before it tells what it does not have.
 local old_ms, until_ms, topics = math.min(now_ms, tonumber(string.match(ARGV[2], '%d+$'))), now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 local tag = string.match(ARGV[7], '^t(.*)$')
 
