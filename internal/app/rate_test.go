@@ -28,7 +28,7 @@ func TestRates(t *testing.T) {
 			f.more = more(f.topic)
 			f.join("a", f.redis)
 			f.join("b", f.redis)
-			f.held(20*time.Second, "a", "b")
+			f.held("a", "b")
 			f.keepsRate(200, 3000, 1000, "")
 			if name == "topic" {
 				assert.Positive(t, f.sums().Parked)
@@ -58,7 +58,7 @@ func TestRateOfFewShards(t *testing.T) {
 				for _, name := range names {
 					f.join(name, f.redis)
 				}
-				f.held(time.Minute, names...)
+				f.held(names...)
 				if c.shards != "" {
 					left := make([]delay.Request, 64)
 					for i := range left {
@@ -84,7 +84,7 @@ func TestRateThroughTakeovers(t *testing.T) {
 	address, proxy := proxied(t, f.redis)
 	f.join("a", f.redis)
 	f.join("b", address)
-	f.held(time.Minute, "a", "b")
+	f.held("a", "b")
 	f.meanwhile = map[int]func(){
 		300:  func() { proxy.Blackhole(true) },
 		1200: func() { proxy.Blackhole(false) },
