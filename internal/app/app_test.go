@@ -74,7 +74,7 @@ func TestRun(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err = client.Schedule(t.Context(), delay.Message{ID: "a", Topic: topic, Body: []byte("hello")}, delay.After(50*time.Millisecond))
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	m, err := got.NextMsgWithContext(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, "hello", string(m.Data))
@@ -200,7 +200,7 @@ func TestACL(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, err = client.Schedule(t.Context(), m, delay.After(time.Hour))
 			return err == nil
-		}, 10*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		require.NoError(t, client.Reschedule(t.Context(), delay.Ref{ID: "a"}, delay.After(2*time.Hour)))
 		_, err = client.Get(t.Context(), delay.Ref{ID: "a"})
 		require.NoError(t, err)

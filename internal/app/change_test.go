@@ -24,7 +24,7 @@ func (f *fleet) set(shards int, live ...string) {
 	_, err := f.queue.Layouts().SetShards(f.t.Context(), shards)
 	require.NoError(f.t, err)
 	f.shards = shards
-	f.held(20*time.Second, live...)
+	f.held(live...)
 }
 
 // forgets waits until no message is where an earlier layout would have it, and
@@ -41,14 +41,14 @@ func (f *fleet) forgets() {
 			}
 		}
 		return true
-	}, 30*time.Second, 20*time.Millisecond, "drained")
+	}, time.Minute, 20*time.Millisecond, "drained")
 	for shard := range layout.InUse() {
 		require.NoError(f.t, f.rdb.HSet(f.t.Context(), f.meta(shard), "drained", layout.Epoch+" 1").Err())
 	}
 	require.Eventually(f.t, func() bool {
 		layout, err := f.queue.LoadLayout(f.t.Context())
 		return err == nil && len(layout.Earlier) == 0
-	}, 30*time.Second, 20*time.Millisecond, "forgotten")
+	}, time.Minute, 20*time.Millisecond, "forgotten")
 }
 
 // TestChangesOfShardsAreQuiet changes the number of shards up and down, until
@@ -58,7 +58,7 @@ func TestChangesOfShardsAreQuiet(t *testing.T) {
 	f := newFleet(t, testenv.Redis(t), 4)
 	f.join("a", f.redis)
 	f.join("b", f.redis)
-	f.held(20*time.Second, "a", "b")
+	f.held("a", "b")
 	for _, shards := range []int{16, 64, 4} {
 		f.send()
 		f.set(shards, "a", "b")
@@ -68,11 +68,11 @@ func TestChangesOfShardsAreQuiet(t *testing.T) {
 	for name, log := range f.logs {
 		require.Eventually(t, func() bool {
 			return len(log.of("have drained and are forgotten")) == 1 && len(log.of("shards assigned")) >= 4
-		}, 20*time.Second, 10*time.Millisecond, name)
+		}, time.Minute, 10*time.Millisecond, name)
 	}
 	require.Eventually(t, func() bool {
 		return len(f.rdb.Keys(t.Context(), f.prefix+":{orders:*}:meta").Val()) == 4
-	}, 20*time.Second, 10*time.Millisecond, "dropped")
+	}, time.Minute, 10*time.Millisecond, "dropped")
 	f.send()
 	f.all()
 	f.leave("a")
@@ -97,14 +97,14 @@ func TestDroppedShardIsQuiet(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testenv.Redis(t), 4)
 	f.join("a", f.redis)
-	f.held(20*time.Second, "a")
+	f.held("a")
 	f.set(2, "a")
 	layoutKey := f.prefix + ":orders:layout"
 	require.NoError(t, f.rdb.HDel(t.Context(), layoutKey, "earlier").Err()) // As forget does, but silently.
 	require.NoError(t, f.rdb.Del(t.Context(), f.meta(2), f.meta(3)).Err())
 	require.Eventually(t, func() bool {
 		return len(f.logs["a"].of("lost=2,3")) == 1
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	f.leave("a")
 	assert.Empty(t, f.logs["a"].troubles("redis_check", "start"))
 	assert.Zero(t, f.rdb.Exists(t.Context(), f.meta(2), f.meta(3)).Val(), "not made again")
@@ -117,7 +117,7 @@ func TestLossIsLoud(t *testing.T) {
 	f := newFleet(t, testenv.StartRedis(t).URL(), 6)
 	f.join("a", f.redis)
 	f.join("b", f.redis)
-	f.held(20*time.Second, "a", "b")
+	f.held("a", "b")
 	before, err := f.queue.LoadLayout(t.Context())
 	require.NoError(t, err)
 	said := func(text string) (times int) {
@@ -128,9 +128,9 @@ func TestLossIsLoud(t *testing.T) {
 	}
 
 	f.lose(append(f.shardKeys(2), f.shardKeys(5)...)...)
-	f.held(20*time.Second, "a", "b")
+	f.held("a", "b")
 	for name, log := range f.logs { // Whichever has made them again.
-		require.Eventually(t, func() bool { return len(log.of("redis has lost shards")) == 1 }, 20*time.Second, 10*time.Millisecond, name)
+		require.Eventually(t, func() bool { return len(log.of("redis has lost shards")) == 1 }, time.Minute, 10*time.Millisecond, name)
 	}
 	f.send()
 	renewed, err := f.queue.LoadLayout(t.Context())
@@ -138,7 +138,7 @@ func TestLossIsLoud(t *testing.T) {
 	require.NotEqual(t, before.Epoch, renewed.Epoch)
 
 	f.lose(f.prefix + ":orders:layout")
-	require.Eventually(t, func() bool { return said("restored from the shards") > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return said("restored from the shards") > 0 }, time.Minute, 10*time.Millisecond)
 	layout, err := f.queue.LoadLayout(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, renewed.Epoch, layout.Epoch)
@@ -148,9 +148,9 @@ func TestLossIsLoud(t *testing.T) {
 	require.NoError(t, f.rdb.FlushAll(t.Context()).Err())
 	for name, log := range f.logs {
 		require.Eventually(t, func() bool { return len(log.of("the queue was lost and is made again")) == 1 },
-			20*time.Second, 10*time.Millisecond, name)
+			time.Minute, 10*time.Millisecond, name)
 	}
-	f.held(20*time.Second, "a", "b")
+	f.held("a", "b")
 	f.send()
 	f.all()
 	f.leave("a")

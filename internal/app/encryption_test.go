@@ -99,7 +99,7 @@ func (s *sealedWorld) consume(m *nats.Msg) {
 // reads waits until a consumer has read the body of a message as it was scheduled.
 func (s *sealedWorld) reads(id string) {
 	s.Helper()
-	s.within(time.Minute, id+" arrives", func() bool {
+	s.eventually(id+" arrives", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		_, has := s.arrived[id]
@@ -383,7 +383,7 @@ func TestDeadForAnUnknownKey(t *testing.T) {
 	_, err := client.Schedule(t.Context(), s.message(ref.ID), delay.After(0))
 	require.NoError(t, err)
 	var info delay.Info
-	s.within(time.Minute, "it is a dead letter", func() bool {
+	s.eventually("it is a dead letter", func() bool {
 		info, err = client.Get(t.Context(), ref)
 		return err == nil && info.State == delay.Dead
 	})

@@ -18,7 +18,7 @@ func TestHistory(t *testing.T) {
 	f := newFleet(t, testenv.Redis(t), 2)
 	f.more = ", history: {count: 100}"
 	f.join("a", f.redis)
-	f.held(20*time.Second, "a")
+	f.held("a")
 	schedule := func(id string, when delay.When) delay.Ref {
 		result, err := f.client.Schedule(t.Context(), delay.Message{ID: id, Key: "k", Topic: f.topic}, when)
 		require.NoError(t, err)

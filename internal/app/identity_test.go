@@ -18,7 +18,7 @@ func TestNameThatLivesTwice(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testenv.Redis(t), 8)
 	f.join("pod-0", f.redis)
-	f.held(20*time.Second, "pod-0")
+	f.held("pod-0")
 	f.send()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -28,7 +28,7 @@ func TestNameThatLivesTwice(t *testing.T) {
 	assert.ErrorContains(t, err, "leave `instance` empty")
 	f.send()
 	f.all()
-	f.held(20*time.Second, "pod-0")
+	f.held("pod-0")
 	assert.Len(t, f.ended, 1)
 }
 
@@ -39,7 +39,7 @@ func TestNameThatComesBack(t *testing.T) {
 	f := newFleet(t, testenv.Redis(t), 8)
 	address, proxy := proxied(t, f.redis)
 	f.join("pod-0", address)
-	f.held(20*time.Second, "pod-0")
+	f.held("pod-0")
 	for range 5 { // Some are claimed when it happens.
 		f.send()
 	}

@@ -108,7 +108,7 @@ func (l *side) schedule(begin time.Time, lasts time.Duration) {
 			}
 		}
 		return true
-	}, 20*time.Second, 20*time.Millisecond, l.name)
+	}, time.Minute, 20*time.Millisecond, l.name)
 }
 
 // receive waits until all wanted messages have come.

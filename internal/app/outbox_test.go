@@ -141,13 +141,7 @@ func (d *databaseFirst) row(ref delay.Ref) (told string) {
 
 func (d *databaseFirst) eventually(what string, is func() bool) {
 	d.Helper()
-	d.within(30*time.Second, what, is)
-}
-
-// within waits for what takes longer.
-func (d *databaseFirst) within(limit time.Duration, what string, is func() bool) {
-	d.Helper()
-	require.Eventually(d, is, limit, 20*time.Millisecond, what)
+	require.Eventually(d, is, 2*time.Minute, 20*time.Millisecond, what)
 }
 
 func (d *databaseFirst) becomes(ref delay.Ref, want string) {
@@ -216,13 +210,13 @@ func (r *records) levels(event string) (found []slog.Level) {
 }
 
 // onDatabases runs a test on each kind of database.
-func onDatabases(t *testing.T, keys string, test func(d *databaseFirst)) {
+func onDatabases(t *testing.T, keys string, test func(t *testing.T, d *databaseFirst)) {
 	t.Helper()
 	t.Parallel()
 	for driver, dsn := range map[schema.Dialect]func(testing.TB) string{schema.Postgres: testenv.Postgres, schema.MySQL: testenv.MariaDB} {
 		t.Run(string(driver), func(t *testing.T) {
 			t.Parallel()
-			test(newDatabaseFirst(t, driver, dsn(t), keys))
+			test(t, newDatabaseFirst(t, driver, dsn(t), keys))
 		})
 	}
 }
@@ -231,7 +225,7 @@ func onDatabases(t *testing.T, keys string, test func(d *databaseFirst)) {
 // published once, those of others never, and the rows tell what became of them.
 // It checks I12.
 func TestDatabaseFirst(t *testing.T) {
-	onDatabases(t, "", func(d *databaseFirst) {
+	onDatabases(t, "", func(t *testing.T, d *databaseFirst) {
 		d.migrate()
 		d.start()
 		var soon, moved, cancelled, late delay.Ref
@@ -287,7 +281,7 @@ func (d *databaseFirst) count(table, where string) (n int) {
 
 // TestKeepNone deletes rows when their messages are published.
 func TestKeepNone(t *testing.T) {
-	onDatabases(t, "keep: 0", func(d *databaseFirst) {
+	onDatabases(t, "keep: 0", func(t *testing.T, d *databaseFirst) {
 		d.migrate()
 		d.start()
 		var refs []delay.Ref
@@ -307,7 +301,7 @@ func TestKeepNone(t *testing.T) {
 // TestRestartWithRows stops the bridge while rows are everywhere on their way:
 // nothing is lost, and nothing comes twice.
 func TestRestartWithRows(t *testing.T) {
-	onDatabases(t, "batch: 20", func(d *databaseFirst) {
+	onDatabases(t, "batch: 20", func(t *testing.T, d *databaseFirst) {
 		d.migrate()
 		const each, rounds = 60, 4
 		for round := range rounds {
@@ -385,7 +379,7 @@ func (d *databaseFirst) publishes(rdb redis.UniversalClient, id string) {
 // TestFastPath pushes rows to Redis after the commit, while no relay could, and
 // names them in compensation messages where Redis is away.
 func TestFastPath(t *testing.T) {
-	onDatabases(t, "poll: 1h, horizon: 10h, relays: 1", func(d *databaseFirst) {
+	onDatabases(t, "poll: 1h, horizon: 10h, relays: 1", func(t *testing.T, d *databaseFirst) {
 		d.migrate()
 		var first delay.Ref
 		d.commit(func(tx *sql.Tx) { first = d.schedule(tx, "first", delay.After(time.Hour)) })
@@ -409,9 +403,15 @@ func TestFastPath(t *testing.T) {
 			require.NoError(t, tx.Commit())
 			return ref, tracked.Push(t.Context())
 		}
-		ref, err := push(fast, "pushed")
+		var ref delay.Ref
+		for try := 0; ; try++ { // A machine may be so busy that Redis does not answer before the commit.
+			if ref, err = push(fast, fmt.Sprint("pushed-", try)); err == nil || try == 20 {
+				break
+			}
+		}
 		require.NoError(t, err)
 		d.becomes(ref, "schedule published")
+		pushed := ref.ID
 
 		nowhere := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
 		defer func() { assert.NoError(t, nowhere.Close()) }()
@@ -422,7 +422,7 @@ func TestFastPath(t *testing.T) {
 			}))
 		ref, _ = push(box, "compensated") // That it was not pushed is an error, or none: both are fine.
 		d.becomes(ref, "schedule published")
-		for _, id := range []string{"pushed", "compensated"} {
+		for _, id := range []string{pushed, "compensated"} {
 			assert.Equal(t, 1, d.got.of(id), id)
 		}
 		d.eventually("it is counted", func() bool { // After the row's transaction, and so perhaps after the row was settled.

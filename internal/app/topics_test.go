@@ -20,7 +20,7 @@ func TestTopics(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, testenv.Redis(t), 2)
 	f.join("a", f.redis)
-	f.held(20*time.Second, "a")
+	f.held("a")
 	ref := delay.Ref{ID: "waits"}
 	_, err := f.client.Schedule(t.Context(), delay.Message{ID: ref.ID, Topic: f.topic}, delay.After(time.Hour))
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestTopics(t *testing.T) {
 
 	f.more = ", topics: [other]"
 	f.join("b", f.redis)
-	f.held(20*time.Second, "b")
+	f.held("b")
 	require.Eventually(t, func() bool {
 		_, err = f.client.Schedule(t.Context(), delay.Message{Topic: f.topic}, delay.After(time.Hour))
 		return err != nil
@@ -46,7 +46,7 @@ func TestTopics(t *testing.T) {
 
 	f.more = ", topics: [oth*, " + f.topic[:4] + "*]"
 	f.join("c", f.redis)
-	f.held(20*time.Second, "c")
+	f.held("c")
 	require.NoError(t, f.client.PublishNow(t.Context(), ref))
 	require.Eventually(t, func() bool { return f.sums().Counters["published"] == 1 }, time.Minute, 10*time.Millisecond)
 }

@@ -71,7 +71,7 @@ func TestTraces(t *testing.T) { //nolint:paralleltest // It sets the environment
 
 	f := newFleet(t, testenv.Redis(t), 2)
 	f.join("a", f.redis)
-	f.held(20*time.Second, "a")
+	f.held("a")
 	recorder := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
 	producer, err := delay.NewClient(f.rdb, "orders", delay.WithPrefix(f.prefix), delay.WithTracerProvider(provider))

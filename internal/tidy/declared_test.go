@@ -7,14 +7,28 @@ import (
 	"path"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
+// ours is what declared has read.
+var ours struct {
+	once  sync.Once
+	names map[string]map[string]bool
+}
+
 // declared are the names that our code declares, outside of tests, by folder:
 // all of them, variables in functions too, and as Type.Name those of types.
 func declared(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	ours.once.Do(func() { ours.names = readDeclared(t) })
+	require.NotEmpty(t, ours.names)
+	return ours.names
+}
+
+func readDeclared(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	found := map[string]map[string]bool{}
 	for _, name := range files(t, ".go") {
@@ -35,7 +49,6 @@ func declared(t *testing.T) map[string]map[string]bool {
 			return true
 		})
 	}
-	require.NotEmpty(t, found)
 	return found
 }
 

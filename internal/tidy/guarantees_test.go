@@ -47,7 +47,7 @@ func conformanceCases(t *testing.T) (cases []conformanceCase) {
 			case *ast.FuncDecl:
 				comments[n.Name.Name] = n.Doc.Text()
 			case *ast.ValueSpec:
-				if isIdent(n.Names[0], "sharedCases", "privateCases") {
+				if isIdent(n.Names[0], "sharedCases", "aloneCases", "privateCases") {
 					for _, element := range n.Values[0].(*ast.CompositeLit).Elts {
 						fields := element.(*ast.CompositeLit).Elts
 						cases = append(cases, conformanceCase{name: literal(t, fields[0])})

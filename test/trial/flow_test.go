@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/test/trial"
 )
 
@@ -198,24 +197,4 @@ func TestOutage(t *testing.T) {
 			assert.LessOrEqual(t, int64(report.Duplicates), totals.Counters["suspected_duplicates"])
 		})
 	}
-}
-
-// TestTwoInstances starts a second bridge by mistake: it must change nothing,
-// and take over when the first one dies.
-func TestTwoInstances(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, trial.Options{Redis: persistent()})
-	consume(t, w)
-	second := startBridges(t, w, 1)[1]
-	require.NoError(t, load(w, "", 2000, 4*time.Second).Run(t.Context(), w.Ledger))
-	w.Ledger.Await(time.Minute, time.Second)
-	report, _ := check(t, w)
-	assert.Zero(t, report.Duplicates)
-	require.NoError(t, w.Bridge.Kill())
-	result, err := w.Client.Schedule(t.Context(), delay.Message{ID: "after", Topic: w.Topic}, delay.After(0))
-	require.NoError(t, err)
-	w.Ledger.Scheduled(delay.Message{ID: "after", Topic: w.Topic}, result)
-	w.Ledger.Await(time.Minute, time.Second)
-	check(t, w)
-	assert.NoError(t, second.Stop())
 }

@@ -124,11 +124,12 @@ func (i *interleaved) cancelWhileLoading(t *testing.T) {
 // cancelLocked reports whether the row was locked all the time.
 func (i *interleaved) cancelLocked(t *testing.T, try int) bool {
 	t.Helper()
-	const mates = 300 // To load them takes a moment.
+	const mates, due = 300, 15 * time.Second // To load them takes a moment.
+	began := time.Now()
 	id := func(n int) string { return fmt.Sprintf("locked-%d-%d", try, n) }
 	body, tx := make([]byte, 4<<10), i.begin(t)
 	for n := range mates {
-		i.schedule(t, tx, id(n), body, delay.After(15*time.Second))
+		i.schedule(t, tx, id(n), body, delay.After(due))
 	}
 	require.NoError(t, tx.Commit())
 	victim := id(mates / 2)
@@ -163,6 +164,9 @@ func (i *interleaved) cancelLocked(t *testing.T, try int) bool {
 	resume()
 	t.Logf("cancelled while a relay held the row, try %d", try)
 	require.Eventually(t, func() bool { return i.row(t, victim).State != outbox.Pending }, patience, 50*time.Millisecond)
+	if i.row(t, victim).State == outbox.TooLate && time.Since(began) > due {
+		return false // The machine is so busy that it was.
+	}
 	assert.Equal(t, outbox.Cancelled, i.row(t, victim).State, "row: %+v", i.row(t, victim))
 	require.Eventually(t, func() bool { return i.has(id(0)) && i.has(id(mates-1)) }, patience, 50*time.Millisecond, "its mates")
 	require.Eventually(t, func() bool { return i.row(t, id(mates-1)).State == outbox.Published }, patience, 50*time.Millisecond)

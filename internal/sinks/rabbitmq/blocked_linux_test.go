@@ -18,6 +18,7 @@ import (
 
 // TestBlocked has a broker that is short of disk until the test gives it some.
 func TestBlocked(t *testing.T) {
+	t.Parallel()
 	filler := filepath.Join(t.TempDir(), "filler")
 	const fill = 4 << 30
 	file, err := os.Create(filler)
@@ -33,7 +34,7 @@ func TestBlocked(t *testing.T) {
 	declare(t, server.URL(), topic, nil)
 	sink := newSink(t, Config{URL: server.URL(), Connections: 1})
 	short := func() []sinks.Outcome {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // It connects first.
 		defer cancel()
 		return sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})
 	}

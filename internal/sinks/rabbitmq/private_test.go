@@ -41,10 +41,31 @@ func writeDefinitions(t *testing.T) string {
 	return "load_definitions = " + file + "\n"
 }
 
-// TestChannelExceptions publishes what makes the broker close the channel, in
+// TestRefusals has a broker with users, certificates and limits of its own, which takes
+// some logins and messages, and others not.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	certs, secure := testenv.NewCerts(t), "127.0.0.1:"+testenv.Port(t)
+	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+fmt.Sprintf(`max_message_size = 1000
+# plugins: rabbitmq_auth_mechanism_ssl
+listeners.ssl.1 = %s
+ssl_options.cacertfile = %s
+ssl_options.certfile = %s
+ssl_options.keyfile = %s
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = false
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = EXTERNAL
+`, secure, certs.CAFile, certs.ServerCert, certs.ServerKey))
+	t.Run("channel exceptions", func(t *testing.T) { channelExceptions(t, server) })
+	t.Run("TLS", func(t *testing.T) { logins(t, server, secure, certs) })
+}
+
+// channelExceptions publishes what makes the broker close the channel, in
 // a way that nothing tells beforehand: each message has its own answer.
-func TestChannelExceptions(t *testing.T) {
-	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+"max_message_size = 1000\n")
+func channelExceptions(t *testing.T, server *testenv.Server) {
+	t.Helper()
 	for name, c := range map[string]struct {
 		config Config
 		spoil  func(*message.Message)
@@ -109,21 +130,9 @@ func spoil(f func(*message.Message), m *message.Message) {
 	}
 }
 
-func TestTLS(t *testing.T) {
-	certs, other := testenv.NewCerts(t), testenv.NewCerts(t)
-	secure := "127.0.0.1:" + testenv.Port(t)
-	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+fmt.Sprintf(`
-# plugins: rabbitmq_auth_mechanism_ssl
-listeners.ssl.1 = %s
-ssl_options.cacertfile = %s
-ssl_options.certfile = %s
-ssl_options.keyfile = %s
-ssl_options.verify = verify_peer
-ssl_options.fail_if_no_peer_cert = false
-ssl_cert_login_from = common_name
-auth_mechanisms.1 = PLAIN
-auth_mechanisms.2 = EXTERNAL
-`, secure, certs.CAFile, certs.ServerCert, certs.ServerKey))
+func logins(t *testing.T, server *testenv.Server, secure string, certs testenv.Certs) {
+	t.Helper()
+	other := testenv.NewCerts(t)
 	topic := testenv.Name(t, "topic")
 	declare(t, server.URL(), topic, nil)
 	trust := &tlsclient.Files{CAFile: certs.CAFile}

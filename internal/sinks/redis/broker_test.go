@@ -124,7 +124,9 @@ func (b broker) connect(options goredis.UniversalOptions) goredis.UniversalClien
 // client is one for the test itself.
 func (b broker) client(t testing.TB) goredis.UniversalClient {
 	t.Helper()
-	client := b.connect(b.plain())
+	options := b.plain()
+	options.ReadTimeout = time.Minute // It reads whole streams, on a machine that may be busy.
+	client := b.connect(options)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)

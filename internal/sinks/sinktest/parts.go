@@ -128,7 +128,7 @@ func hangingTopic(t *testing.T, broker Broker) {
 	require.True(t, ok, "the broker must implement TopicHanger, or name the gap")
 	healthy, hanging := newTopic(t, broker), newName("topic")
 	hanger.HangTopic(t, hanging)
-	sink := openSink(t, broker, Options{PublishTimeout: short})
+	sink := openSink(t, broker, Options{PublishTimeout: patient})
 	var l ledger
 	l.awaitPublish(t, broker, sink, healthy)
 
@@ -138,18 +138,18 @@ func hangingTopic(t *testing.T, broker Broker) {
 	outcomes := sinks.NewOutcomes(len(batch))
 	began := time.Now()
 	sink.Publish(t.Context(), batch, outcomes)
-	require.Less(t, time.Since(began), 2*short+margin)
+	require.Less(t, time.Since(began), 2*patient+margin)
 	require.Zero(t, outcomes.Left())
 	for _, report := range outcomes.Take() {
 		if batch[report.Index].Topic == healthy {
 			requireOutcome(t, report.Outcome, sinks.Acknowledged, "")
-			require.Less(t, report.At.Sub(began), short*3/4, "the outcome of a healthy topic waited")
+			require.Less(t, report.At.Sub(began), patient*3/4, "the outcome of a healthy topic waited")
 			continue
 		}
 		requireAll(t, []sinks.Outcome{report.Outcome}, sinks.Unknown, sinks.Unavailable)
 		require.Equal(t, sinks.ReasonTimeout, report.Reason, report.Err)
 		require.False(t, report.Whole, "only the topic hangs")
-		require.GreaterOrEqual(t, report.At.Sub(began), short*3/4, "before its time was over")
+		require.GreaterOrEqual(t, report.At.Sub(began), patient*3/4, "before its time was over")
 	}
 	require.Len(t, broker.Read(t, healthy, 52), 52)
 }

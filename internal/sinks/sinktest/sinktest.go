@@ -178,19 +178,14 @@ func openSink(t testing.TB, broker Broker, options Options) sinks.Sink {
 	return sink
 }
 
-// Run runs the suite. The caller's test must not be parallel.
+// Run runs the suite. The caller's test must not be parallel: it becomes so here, after the
+// cases that must be alone.
 func Run(t *testing.T, harness Harness) {
 	checkGaps(t, harness.Shared.Features())
-	t.Run("private", func(t *testing.T) {
-		broker := &healing{PrivateBroker: harness.Private(t)}
-		for _, c := range privateCases {
-			t.Run(c.name, func(t *testing.T) {
-				skipGap(t, broker.Features(), c.name)
-				defer broker.heal(t)
-				c.run(t, broker)
-			})
-		}
-	})
+	broker := &healing{PrivateBroker: harness.Private(t)}
+	t.Run("alone", func(t *testing.T) { broker.run(t, aloneCases) })
+	t.Parallel()
+	t.Run("private", func(t *testing.T) { broker.run(t, privateCases) })
 	t.Run("shared", func(t *testing.T) {
 		for _, c := range sharedCases {
 			t.Run(c.name, func(t *testing.T) {
@@ -213,6 +208,18 @@ func (h *healing) Kill(t testing.TB)   { h.PrivateBroker.Kill(t); h.down = true 
 func (h *healing) Start(t testing.TB)  { h.PrivateBroker.Start(t); h.down = false }
 func (h *healing) Pause(t testing.TB)  { h.PrivateBroker.Pause(t); h.paused = true }
 func (h *healing) Resume(t testing.TB) { h.PrivateBroker.Resume(t); h.paused = false }
+
+// run runs cases one after the other.
+func (h *healing) run(t *testing.T, cases []privateCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			skipGap(t, h.Features(), c.name)
+			defer h.heal(t)
+			c.run(t, h)
+		})
+	}
+}
 
 func (h *healing) heal(t testing.TB) {
 	t.Helper()

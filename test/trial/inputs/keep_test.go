@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -16,6 +17,7 @@ const keptID = "kept-0"
 // keeping is what must not change while bad input comes.
 type keeping struct {
 	client   *delay.Client
+	mu       sync.Mutex
 	messages []delay.Info
 	held     string
 	holds    func(context.Context) (string, error)
@@ -50,6 +52,8 @@ func keep(ctx context.Context, client *delay.Client, topic string, holds func(co
 
 // changes lists what is not as it was, and takes it as it is from then on.
 func (k *keeping) changes(ctx context.Context) (changes []string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	for i, before := range k.messages {
 		now, err := k.client.Get(ctx, delay.Ref{ID: before.ID, Key: before.Key})
 		now.ID, now.Key = before.ID, before.Key
