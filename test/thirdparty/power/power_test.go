@@ -160,6 +160,9 @@ func (m *machine) round(t *testing.T, n int) {
 		producers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				m.commit(ctx, fmt.Sprintf("row-%d-%d-%d", n, p, i))
+				if m.durability == delay.Fsync { // The relay waits a second for the disk.
+					_ = trial.Sleep(ctx, time.Second/4)
+				}
 			}
 		})
 	}
