@@ -887,7 +887,9 @@ func (d *simDriver) Claim(r message.ClaimRequest) {
 				w.t.Errorf("I7: %s, which had been claimed before, is due for %s when it is claimed again", p.id, late)
 			}
 			d.claimed[p.id], d.claim[p.id] = true, r.Token
-			d.doubted[r.Token] = d.in.queue.config.Claims.Durable
+			if _, isKnown := d.doubted[r.Token]; !isKnown { // A run that comes late takes nothing back.
+				d.doubted[r.Token] = d.in.queue.config.Claims.Durable
+			}
 			if p.claimed == 0 {
 				p.claimed = w.now()
 			}
