@@ -204,9 +204,13 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 }
 
 func (f *fakeStore) take(r message.ClaimRequest, now time.Time) *fakeClaim {
-	c := &fakeClaim{deadline: now.Add(r.Timeout)}
+	c, bytes, isFull := &fakeClaim{deadline: now.Add(r.Timeout)}, 0, false
 	f.waiting = slices.DeleteFunc(f.waiting, func(m message.Claimed) bool {
-		if len(c.messages) == r.Max || slotOf(&m) != r.Slot || waitingSince(&m).After(now) {
+		if isFull || len(c.messages) == r.Max || slotOf(&m) != r.Slot || waitingSince(&m).After(now) {
+			return false
+		}
+		bytes += m.Size()
+		if isFull = len(c.messages) > 0 && r.MaxBytes > 0 && bytes > r.MaxBytes; isFull {
 			return false
 		}
 		c.messages = append(c.messages, m)

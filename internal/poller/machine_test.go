@@ -265,3 +265,40 @@ func TestReturnsAreClaimedAtOnce(t *testing.T) {
 	}
 	assert.Positive(t, m.claim().Max)
 }
+
+// room is how many messages of the window another shard may have.
+func (m *machine) room() int {
+	share := m.queue.config.Sink.Window.Join(func() {})
+	defer share.Leave()
+	messages, _, _ := share.Reserve(1<<20, false)
+	return messages
+}
+
+// TestRoomOfAClaimWithoutAnAnswer: a Redis that hangs does not keep the sink's window from other shards (I8).
+func TestRoomOfAClaimWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	most := m.room()
+	next, _ := m.Step(m.now)
+	require.Positive(t, m.claims[len(m.claims)-1].Max)
+	require.Less(t, m.room(), most)
+	require.LessOrEqual(t, next, m.now+reservedFor)
+	m.now = next
+	m.step()
+	require.Equal(t, most, m.room())
+}
+
+// TestRoomThatIsNotAskedFor: nor does a shard that has waited for room, and has nothing to claim any more.
+func TestRoomThatIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	most := m.room()
+	other := m.queue.config.Sink.Window.Join(func() {})
+	other.Hold(most, 1<<20, true)
+	m.turn.reserve(most, m.now)
+	require.True(t, m.turn.isCrowded)
+	other.Leave()
+	m.Woken(m.now)
+	m.turn.hold(m.now+reservedFor, m.flight.Load())
+	require.Equal(t, most, m.room())
+}

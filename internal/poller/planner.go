@@ -569,7 +569,6 @@ func (a *planner) confirmed(now time.Duration, isDurable bool) {
 
 // roomFreed says that something has left the window, so there may be room.
 func (a *planner) roomFreed() {
-	a.turn.tryAgain()
 	a.pausedUntil, a.limitedUntil = 0, 0
 }
 
@@ -608,7 +607,7 @@ func (a *planner) Hinted() {
 
 // Woken says that there may be room in the window, or that the sink is back.
 func (a *planner) Woken(now time.Duration) {
-	a.turn.woken(now, a.isUnderWay)
+	a.turn.woken(now)
 	a.pausedUntil = 0
 }
 

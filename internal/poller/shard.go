@@ -102,6 +102,7 @@ func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 		s.do.Parked()
 	case actionClaim:
 		s.do.Claim(*s.planner.pending)
+		next = min(next, s.turn.roomUntil)
 	case actionNone:
 		next = min(next, at)
 	}

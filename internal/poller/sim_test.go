@@ -52,7 +52,7 @@ func TestSimulation(t *testing.T) {
 			met[pair] += n
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: run it again with -run TestSimulation -v -seed %d", seed, seed)
+			return
 		}
 	}
 	for i, a := range conditions {
@@ -79,6 +79,9 @@ func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[st
 		w := newWorld(t, seed, log)
 		w.live()
 		w.check()
+		if t.Failed() { // Which ends the test at once.
+			t.Logf("seed %d: run it again with -run TestSimulation -v -seed %d", seed, seed)
+		}
 		pairs, trace = w.pairs, fmt.Sprintf("%016x", w.hash.Sum64())
 	})
 	if log != nil {
@@ -88,7 +91,10 @@ func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[st
 }
 
 // conditions are what may be the matter at a time.
-var conditions = []string{"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "clock", "pause", "rate", "drain", "crash", "two holders", "stop", "no replicas"}
+var conditions = []string{"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "clock", "pause", "rate", "drain", "crash", "two holders", "stop", "no replicas", "failover"}
+
+// ofTopics are those of the broker's parts.
+var ofTopics = conditions[:5]
 
 const (
 	simShards = 2
@@ -97,6 +103,7 @@ const (
 	simSettle = time.Minute      // until all is out that is due
 	simCalm   = 20 * time.Second // until healing is over
 	simLate   = time.Second      // may pass before a shard looks for what came back, which is half of the longest sleep
+	simPrompt = 3 * time.Second  // may pass before a message is with the broker, where only other topics ail
 	turnsMost = 100              // of one machine in one instant
 	// claimsMost is how many claims of one machine in a second need no reason; for each
 	// message that one of them takes there may be a few more.
@@ -120,6 +127,10 @@ type world struct {
 	paused  map[string]time.Time
 	stores  []*fakeStore
 	windows int
+	isSink  bool // only topics ail
+	isHeavy bool // messages weigh much: the window has room for few
+	isHot   bool // many messages of few Keys come at once
+	slots   int  // for parked messages
 
 	promises map[string]*promise
 	order    []*promise
@@ -129,6 +140,7 @@ type world struct {
 	isAway   bool              // Redis
 	isFlaky  bool
 	isAlone  bool          // Redis has no replica: nothing is confirmed
+	isFading bool          // what is settled, a failover may take back
 	skewedAt time.Duration // when Redis' clock was set last
 	isHealed bool
 	changes  [simShards][]time.Duration // when a shard's holder changed
@@ -191,6 +203,10 @@ func newWorld(t *testing.T, seed uint64, log func(string, ...any)) *world {
 	}
 	w.policy = Policy{Retry: Retry{Initial: 100 * time.Millisecond, Max: 5 * time.Second, Attempts: 1 << 20}, ParkPatience: time.Hour}
 	w.policy.setDefaults()
+	w.isSink, w.isHeavy, w.isHot = w.chance(6), w.chance(3), w.chance(3)
+	if w.slots = message.MaxSlot; w.chance(4) {
+		w.slots = 1 + w.random.IntN(2)
+	}
 	for range simShards {
 		w.stores = append(w.stores, newFakeStore())
 	}
@@ -247,7 +263,7 @@ func (w *world) live() {
 	}
 	w.produce()
 	w.trouble()
-	if w.chance(2) {
+	if !w.isSink && w.chance(2) {
 		w.after(simFor-w.between(time.Millisecond, 4*time.Second), "clock set back", func() { w.skew(-time.Duration(w.random.IntN(600)) * time.Second) })
 	}
 	w.run(simFor)
@@ -279,7 +295,11 @@ func (w *world) produce() {
 	if w.now() > simFor {
 		return
 	}
-	for range 1 + w.random.IntN(6) {
+	n := 1 + w.random.IntN(6)
+	if w.isHot && w.chance(8) {
+		n *= 10
+	}
+	for range n {
 		w.made++
 		p := &promise{id: fmt.Sprintf("m%04d", w.made), topic: simTopics[w.random.IntN(len(simTopics))], at: w.now(), handed: map[int]sinks.Class{}}
 		p.shard = w.random.IntN(simShards)
@@ -290,6 +310,9 @@ func (w *world) produce() {
 		p.due = store.now().Add(time.Duration(w.random.IntN(4000)-1000) * time.Millisecond)
 		m := keyed(p.id, p.key, p.due)
 		m.Topic, m.ScheduledAt = p.topic, store.now()
+		if w.isHeavy {
+			m.Body = make([]byte, w.random.IntN(16<<10))
+		}
 		w.promises[p.id] = p
 		w.order = append(w.order, p)
 		store.add(m)
@@ -341,12 +364,15 @@ func (w *world) trouble() {
 	if w.now() > simFor {
 		return
 	}
-	topic := simTopics[w.random.IntN(len(simTopics)-1)] // One is always well.
+	topic, names := simTopics[w.random.IntN(len(simTopics)-1)], conditions // One is always well.
+	if w.isSink {
+		names = ofTopics
+	}
 	lasts := w.between(200*time.Millisecond, 40*time.Second)
 	mode := func(name string) {
 		w.during(name, lasts, func() { w.modes[topic] = name }, func() { delete(w.modes, topic) })
 	}
-	switch name := conditions[w.random.IntN(len(conditions))]; name {
+	switch name := names[w.random.IntN(len(names))]; name {
 	case "hang", "full", "missing", "nack", "slow":
 		mode(name)
 	case "broker down":
@@ -377,11 +403,13 @@ func (w *world) trouble() {
 	case "stop": // A process that runs no more, and then goes on, as after SIGSTOP. Mostly its lease ends meanwhile.
 		lasts = w.between(3*time.Second, 40*time.Second)
 		w.during(name, lasts, func() {
-			w.anyone(func(in *simInstance) { in.stopped = w.now() + lasts })
+			w.anyone(func(in *simInstance) { in.stopped = max(in.stopped, w.now()+lasts) })
 			w.start()
 		}, func() {})
 	case "no replicas":
 		w.during(name, lasts, func() { w.isAlone = true }, func() { w.isAlone = false })
+	case "failover":
+		w.during(name, lasts, func() { w.isFading = true }, func() { w.isFading = false })
 	}
 	w.after(w.between(50*time.Millisecond, 20*time.Second), "", w.trouble)
 }
@@ -437,7 +465,7 @@ func (w *world) overdue() {
 // changes nothing.
 func (w *world) heal() {
 	w.tell("healed")
-	w.isHealed, w.isDown, w.isAway, w.isFlaky, w.isAlone = true, false, false, false, false
+	w.isHealed, w.isDown, w.isAway, w.isFlaky, w.isAlone, w.isFading = true, false, false, false, false, false
 	clear(w.modes)
 	w.rate(Rates{})
 	clear(w.paused)
@@ -454,6 +482,8 @@ type simInstance struct {
 	queue   *Queue
 	shards  [simShards]*simDriver
 	stopped time.Duration // nothing of it runs before
+	// observer is a share of the window that is never used.
+	observer *window.Share
 }
 
 // start begins an instance that polls all shards.
@@ -465,10 +495,14 @@ func (w *world) start() {
 	name := fmt.Sprint("i", w.windows)
 	in := &simInstance{w: w, name: name}
 	random := func() float64 { return w.random.Float64() }
+	size := 1 + w.random.IntN(20)
+	if w.isSink { // With fewer than the window takes, one that hangs could not be told from a slow broker.
+		size = 300
+	}
 	config := Config{
 		Queue: "q", Instance: name, Shards: []int{0, 1}, Store: func(int) Store { return nil },
 		Sink:   Sink{Sink: simRoutes{}, Name: "s", Window: window.NewSeeded(random)},
-		Claims: Claims{Batch: 1 + w.random.IntN(20), InFlight: 1 + w.random.IntN(4), Durable: w.chance(4)},
+		Claims: Claims{Batch: size, InFlight: 1 + w.random.IntN(4), Durable: w.chance(4)},
 		Logger: slog.New(slog.NewTextHandler(storyWriter{w}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}
@@ -480,16 +514,22 @@ func (w *world) start() {
 	var err error
 	in.queue, err = newSimulated(config, random)
 	require.NoError(w.t, err)
+	in.queue.slots = w.slots
 	in.pause(maps.Clone(w.paused))
 	in.accrue()
+	in.observer = config.Sink.Window.Join(func() {})
+	w.after(time.Second, "", in.look)
 	w.instances = append(w.instances, in)
 	w.tell("start " + name)
 	for i := range in.shards {
-		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}, claim: map[string]message.ClaimToken{}, doubted: map[message.ClaimToken]bool{}}
+		d := &simDriver{w: w, in: in, index: i, store: w.stores[i], changed: make(chan struct{}, 1), claimed: map[string]bool{}, claim: map[string]message.ClaimToken{}, back: map[string]bool{}, doubted: map[message.ClaimToken]bool{}}
 		d.shard = NewShard(in.queue, i, 1, d, Wakes{
 			Outcomes: d.changed,
-			Room:     func() { d.later("", func() { d.shard.Woken(d.now()) }) },
-			Rates:    func() { d.later("", func() { d.shard.Allowed() }) },
+			Room: func() {
+				d.wokenAt = w.now()
+				d.later("", func() { d.shard.Woken(d.now()) })
+			},
+			Rates: func() { d.later("", func() { d.shard.Allowed() }) },
 		})
 		in.shards[i] = d
 		d.later("", func() {})
@@ -512,6 +552,59 @@ func (in *simInstance) accrue() {
 		return
 	}
 	in.w.after(in.queue.Rates().Step(), "", in.accrue)
+}
+
+// look judges now and then what is kept: of the window, and in flight.
+func (in *simInstance) look() {
+	if in.isGone() {
+		return
+	}
+	in.w.after(time.Second, "", in.look)
+	if in.w.now() > in.stopped+time.Second {
+		in.keepsRoom()
+		for _, d := range in.shards {
+			d.keepsBehind()
+		}
+	}
+}
+
+// keepsRoom judges that nothing is kept of the window while nothing is in flight, but for claims that were
+// asked for a moment ago. Else a Redis that hangs would keep others from the sink.
+func (in *simInstance) keepsRoom() {
+	win, now := in.queue.config.Sink.Window, in.w.now()
+	if messages, _ := win.InFlight(); messages > 0 || win.IsDown() || win.IsCrowded() {
+		return
+	}
+	for _, d := range in.shards {
+		if !d.isGone && now < max(d.askedAt, d.wokenAt)+2*reservedFor {
+			return
+		}
+	}
+	room, _, _ := in.observer.Reserve(1<<20, false)
+	in.observer.Hold(0, 0, true)
+	if most, _ := win.Limit(); room < most {
+		in.w.t.Errorf("I8: %s: %s has room for %d messages of %d, and nothing is in flight", now, in.name, room, most)
+	}
+}
+
+// keepsBehind judges that what is behind messages of its Key is not kept in flight, once its route is closed: it would keep
+// other routes from being claimed.
+func (d *simDriver) keepsBehind() {
+	was := d.behind
+	d.behind = map[string]bool{}
+	for _, b := range d.shard.flight.Live() {
+		for _, i := range b.Indices(batch.Behind) {
+			m := &b.Messages[i].Message
+			if d.isGone || d.doubted[b.Token] || b.From != nil || !d.shard.routes.IsClosed(m) {
+				continue
+			}
+			one := b.Token.String() + " " + m.ID
+			if d.behind[one] = true; was[one] {
+				d.w.t.Errorf("I8: %s: %s stays in flight behind others, and its route is closed", d.w.now(), m.ID)
+				return
+			}
+		}
+	}
 }
 
 func (in *simInstance) isGone() bool {
@@ -597,6 +690,11 @@ type simDriver struct {
 	claimed    map[string]bool // by these
 	claimsAt   time.Duration
 	underWay   []func() // ends what is with the sink
+	asked      message.ClaimToken
+	askedAt    time.Duration   // when that claim was made first
+	wokenAt    time.Duration   // when there was room last
+	back       map[string]bool // messages that it has put back to what is due
+	behind     map[string]bool // what was behind others at the last look, though its route was closed
 }
 
 func (d *simDriver) now() time.Duration { return d.in.queue.Now() }
@@ -648,6 +746,7 @@ func (d *simDriver) step() {
 		d.ended()
 		return
 	}
+	d.sleeps(now, next)
 	d.steps++
 	number := d.steps
 	d.runs(next-now, "", func() {
@@ -655,6 +754,29 @@ func (d *simDriver) step() {
 			d.step()
 		}
 	})
+}
+
+// sleeps judges that the shard does not sleep past what is due, as far as it has put it back itself, where nothing is
+// in its way.
+func (d *simDriver) sleeps(now, until time.Duration) {
+	p := d.shard.planner
+	if len(d.back) == 0 || p.isUnderWay || p.pending != nil || p.isDraining || p.isOver || !p.mine || !p.takes || p.isBlocked ||
+		until < now+10*time.Millisecond || p.quietUntil > now || p.closedUntil() > now {
+		return
+	}
+	was := d.back
+	d.back = map[string]bool{}
+	for i := range d.store.waiting {
+		m := &d.store.waiting[i]
+		if !was[m.ID] || slotOf(m) != 0 {
+			continue
+		}
+		d.back[m.ID] = true
+		if at := waitingSince(m); !at.After(d.store.now()) && !at.After(p.redisClock(now)) {
+			d.w.t.Errorf("I7: %s: shard %d of %s sleeps for %s, and %s is due, which it has put back", d.w.now(), d.index, d.in.name, until-now, m.ID)
+			return
+		}
+	}
 }
 
 // ended checks what a shard has left behind that has drained.
@@ -748,6 +870,9 @@ func (d *simDriver) count() {
 func (d *simDriver) Claim(r message.ClaimRequest) {
 	var claim message.Claim
 	d.count()
+	if d.asked != r.Token {
+		d.asked, d.askedAt = r.Token, d.w.now()
+	}
 	d.request(fmt.Sprintf("claim max %d slot %d live %d", r.Max, r.Slot, len(r.Live)), func() {
 		claim = d.store.claim(r)
 		w := d.w
@@ -757,12 +882,14 @@ func (d *simDriver) Claim(r message.ClaimRequest) {
 		}
 		for i := range claim.Messages {
 			p, at := w.promises[claim.Messages[i].ID], waitingSince(&claim.Messages[i])
-			calm := w.stores[d.index].now().Add(-(w.now() - simFor - simCalm)) // since when nothing is the matter
+			calm := w.stores[d.index].now().Add(max(w.skewedAt, simFor+simCalm) - w.now()) // since when nothing is the matter
 			if late := claim.Now.Sub(at); w.isHealed && r.Slot == 0 && p.claimed > 0 && at.After(calm) && late > simLate {
 				w.t.Errorf("I7: %s, which had been claimed before, is due for %s when it is claimed again", p.id, late)
 			}
 			d.claimed[p.id], d.claim[p.id] = true, r.Token
-			d.doubted[r.Token] = d.in.queue.config.Claims.Durable
+			if _, isKnown := d.doubted[r.Token]; !isKnown { // A run that comes late takes nothing back.
+				d.doubted[r.Token] = d.in.queue.config.Claims.Durable
+			}
 			if p.claimed == 0 {
 				p.claimed = w.now()
 			}
@@ -835,7 +962,33 @@ func (d *simDriver) Settle(b *batch.Batch, settlement message.Settlement) {
 		}
 	}
 	stale := false
-	d.request("settle", func() { stale = d.store.settle(settlement) }, func(now time.Duration, err error) { d.shard.Settled(now, b, stale, err) })
+	d.request("settle", func() {
+		takesBack := d.w.failover(d)
+		stale = d.store.settle(settlement)
+		takesBack()
+	}, func(now time.Duration, err error) {
+		if err == nil && !stale {
+			for i, v := range settlement.Verdicts {
+				d.back[settlement.Claim.Messages[i].ID] = v.Verb == message.VerbRelease
+			}
+		}
+		d.shard.Settled(now, b, stale, err)
+	})
+}
+
+// failover may have a replica be promoted that does not have what is written next, though it is answered. What it then does
+// is done to what Redis has now.
+func (w *world) failover(d *simDriver) (takesBack func()) {
+	if !w.isFading || !w.chance(4) {
+		return func() {}
+	}
+	f := d.store
+	waiting, claims, routes := slices.Clone(f.waiting), maps.Clone(f.claims), maps.Clone(f.routes)
+	return func() {
+		f.waiting, f.claims, f.routes = waiting, claims, routes
+		w.changes[d.index] = append(w.changes[d.index], w.now())
+		w.tell("  a failover takes it back")
+	}
 }
 
 // Publish gives messages to the broker, one of a chain after the other, as a sink must.
@@ -875,6 +1028,7 @@ func (d *simDriver) Publish(c *batch.Publication, batch []message.Message) {
 			}
 			isOver, handed[m.Attempt] = true, o.Class
 			if stores {
+				w.isPrompt(m)
 				w.stored = append(w.stored, copyOf{m.ID, m.Attempt, w.now()})
 				w.tell("  stored " + m.ID)
 			}
@@ -937,6 +1091,9 @@ func (w *world) broker(m *message.Message) (took time.Duration, o outcome, store
 	case "slow":
 		return took + time.Duration(w.random.IntN(3000))*time.Millisecond, acked, true
 	}
+	if w.isSink {
+		return took, acked, true
+	}
 	switch w.random.IntN(60) {
 	case 0:
 		return took, fail(sinks.Retryable, sinks.ReasonRefused), false
@@ -944,6 +1101,15 @@ func (w *world) broker(m *message.Message) (took time.Duration, o outcome, store
 		return took, fail(sinks.Unknown, sinks.ReasonTimeout), w.chance(2)
 	default:
 		return took, acked, true
+	}
+}
+
+// isPrompt judges when a message of a topic that is always well is stored, where only others ail.
+func (w *world) isPrompt(m *message.Message) {
+	p := w.promises[m.ID]
+	since := max(p.at, p.due.Sub(w.began))
+	if late := w.now() - since; w.isSink && p.topic == simTopics[len(simTopics)-1] && late > simPrompt {
+		w.t.Errorf("I8: %s is published %s late, and only other topics ail", p.id, late)
 	}
 }
 

@@ -19,7 +19,7 @@ type turn struct {
 	isCrowded bool // the window is full, and wakes us
 	// roomUntil is when to give back the room of a request that has no answer yet.
 	roomUntil time.Duration
-	// grantUntil is when to give back what was granted while a call was under way.
+	// grantUntil is when to give back what was granted and is not asked for.
 	grantUntil time.Duration
 }
 
@@ -27,16 +27,9 @@ func newTurn(share *window.Share) *turn {
 	return &turn{share: share, roomUntil: wait.Never, grantUntil: wait.Never}
 }
 
-// woken says that a reservation that was refused would succeed.
-func (t *turn) woken(now time.Duration, isBusy bool) {
-	t.isCrowded, t.grantUntil = false, wait.Never
-	if isBusy {
-		t.grantUntil = now + reservedFor
-	}
-}
-
-// tryAgain has room asked for again.
-func (t *turn) tryAgain() { t.isCrowded = false }
+// woken says that a reservation that was refused would succeed. What was granted is kept for as long as
+// for a claim: the shard may have a call under way, or nothing to claim any more.
+func (t *turn) woken(now time.Duration) { t.isCrowded, t.grantUntil = false, now+reservedFor }
 
 // reserve gets room for up to size messages, see [window.Share.Reserve].
 func (t *turn) reserve(size int, now time.Duration) (messages, bytes int, retryAt time.Time) {

@@ -147,8 +147,8 @@ func TestChainsOfLostClaims(t *testing.T) {
 	assert.Zero(t, f.Chains())
 }
 
-// What is parked when it is claimed waits for nobody, and is no predecessor; but
-// others of its chain that are not parked have to wait for it to be decided.
+// What is parked when it is claimed waits for nobody, and is no predecessor: whatever is claimed
+// of its chain after it is parked, too, until it is in the slot.
 func TestParkedMessagesOfChains(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
@@ -160,23 +160,25 @@ func TestParkedMessagesOfChains(t *testing.T) {
 	assert.Equal(t, []int{0}, second.Indices(Behind))
 	assert.Empty(t, f.heard())
 	f.decide(first, ack, 0)
-	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
-	assert.Equal(t, 2, f.Chains())
+	assert.Equal(t, []freed{{2, []int{0}, nil}}, f.heard())
+	assert.True(t, f.routes.IsClosed(&m))
 	f.decide(second, ack, 0, 1)
-	f.settle(first)
 	assert.Zero(t, f.Chains())
+	f.settle(first)
 	pending, _, _ := in.InFlight()
 	assert.Zero(t, pending)
 }
 
-// What waits for earlier messages goes back where its route was closed meanwhile, though these
-// have passed: no more follow into it.
+// What waits for earlier messages goes back where its route was closed meanwhile: no more follow into it.
 func TestChainsOfClosedRoutes(t *testing.T) {
 	t.Parallel()
 	f := newFlight()
-	first, second := f.add("a"), f.add("a")
+	f.add("a")
+	second := f.add("a")
+	f.GiveBack(false)
+	assert.Empty(t, f.heard())
 	f.routes.Fail(&message.Message{Topic: "t"}, sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Time{})
-	f.decide(first, ack, 0)
+	f.GiveBack(false)
 	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
 	assert.Equal(t, []int{0}, second.Indices(Held))
 }

@@ -97,8 +97,9 @@ func (f *Flight) EndClaim() {
 	f.departed = nil
 }
 
-// Add takes what was claimed. What is parked already is decided; what of the rest need not wait
-// for earlier messages is held.
+// Add takes what was claimed. What is parked already is decided, and is no predecessor: whatever is
+// claimed of its chain before it is in its slot is parked, too. What of the rest need not wait for
+// earlier messages is held.
 func (f *Flight) Add(c Claim, now time.Duration) *Batch {
 	b := newBatch(c)
 	for _, p := range c.Parked {
@@ -109,23 +110,8 @@ func (f *Flight) Add(c Claim, now time.Duration) *Batch {
 			f.enter(b, int32(i), chain{m.Key, m.Topic}) //nolint:gosec // some hundreds
 		}
 	}
-	if len(c.Parked) > 0 {
-		f.enterParked(b, c.Parked)
-	}
 	f.live = append(f.live, b)
 	return b
-}
-
-// enterParked has those who wait for a chain learn of what is parked of it. It waits for nobody
-// itself, and is no predecessor: a batch that ends before an earlier one must not take its place.
-func (f *Flight) enterParked(b *Batch, parked []routes.Parking) {
-	for _, p := range parked {
-		m := &b.Messages[p.Index]
-		if s := f.last[chain{m.Key, m.Topic}]; s != nil && s.batch == b {
-			b.members[p.Index].segment = s
-			s.away, s.broken = s.away+1, true
-		}
-	}
 }
 
 // enter notes a message of a chain.
@@ -172,7 +158,7 @@ func (b *Batch) wait(s *segment) {
 
 // Next is the next batch of which messages had to wait for earlier ones: those that are ready
 // now, and those that are to be given back, since an earlier one goes back, too, or their
-// route was closed meanwhile. There is none where it is nil.
+// route was closed, see GiveBack. There is none where it is nil.
 func (f *Flight) Next() (b *Batch, ready, back []int) {
 	for len(f.notified) > 0 {
 		b = f.notified[len(f.notified)-1]
@@ -183,7 +169,7 @@ func (f *Flight) Next() (b *Batch, ready, back []int) {
 		for _, p := range b.hear() {
 			switch {
 			case !p.segment.isBehind:
-			case p.broken || f.isClosed(p.segment):
+			case p.broken:
 				back = b.free(p.segment, back)
 			default:
 				ready = b.free(p.segment, ready)

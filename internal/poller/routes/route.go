@@ -181,7 +181,7 @@ func (r *Route) fail(cause sinks.Outcome, now time.Duration, redisNow time.Time)
 	case r.state == givenUp:
 		r.cause = cause
 		return false
-	case r.state == open, r.cause.Reason == reasonPaused, r.cause.Reason == reasonRate:
+	case r.state == open, r.cause.Reason == reasonPaused, r.cause.Reason == reasonRate, r.since.IsZero(): // A failover has lost since when.
 		r.since = redisNow
 	}
 	isNew = r.state == open || r.pause.Failures() == 0

@@ -279,7 +279,7 @@ func (t *Table) throttle(m *message.Message, redisNow time.Time) *Route {
 		return nil
 	}
 	r := t.named(t.Name(m), redisNow)
-	if r.name == t.Name(m) { // It shares no slot.
+	if r.name == t.Name(m) || r.state == open { // Else it shares the slot of one that is closed already.
 		r.throttle(m.Topic, redisNow)
 	}
 	return t.send(r, m.Topic)

@@ -43,6 +43,40 @@ func TestPatienceChanges(t *testing.T) {
 	assert.Equal(t, givenUp, after(121*time.Minute))
 }
 
+// TestLostSince: a route of which a failover has lost since when it is closed has all its patience.
+func TestLostSince(t *testing.T) {
+	t.Parallel()
+	rs := newTable(9)
+	rs.Follow(time.Hour, false)
+	rs.Load([]message.ParkedRoute{{Slot: 1}}, 0, true)
+	p, _, _ := rs.Next(0, 500, true)
+	rs.Claimed(p, []message.Claimed{{Message: *of("t")}}, false, 0)
+	began, cause := time.Now(), sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, nil)
+	assert.Equal(t, down, rs.Fail(of("t"), cause, 0, began).state)
+	assert.Equal(t, givenUp, rs.Fail(of("t"), cause, 0, began.Add(61*time.Minute)).state)
+}
+
+// TestRateInASharedSlot: what comes faster than the rate of its topic, and shares the slot of a route that has just
+// been opened, closes it again: else nobody would look for it there (I7), and the next of its Key would pass it (I15).
+func TestRateInASharedSlot(t *testing.T) {
+	t.Parallel()
+	rs := newTable(1)
+	limits := rate.Limits{Topics: map[string]int{"b": 1}}
+	rs.Quota = rate.New(limits, nil, 1, func() time.Duration { return 0 }, rs.Log, rs.SayNow).Quota(0, func() {})
+	rs.Follow(time.Hour, true)
+	a := []message.Claimed{{Message: *of("a")}}
+	r := rs.Fail(of("a"), sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Now())
+	rs.Parked(r)
+	for range 2 { // A probe, and then the last of the slot.
+		p, _, _ := rs.Next(time.Minute, 500, true)
+		rs.Claimed(p, a, true, time.Minute)
+		rs.Succeed(r)
+	}
+	assert.Equal(t, open, r.state)
+	assert.Len(t, rs.ParkAll([]message.Claimed{{Message: *of("b")}}, time.Minute, time.Now()), 1)
+	assert.True(t, rs.IsClosed(of("b")))
+}
+
 // TestSharedSlot: routes that have no slot of their own are closed with those whose slot they
 // share, until it is empty: else what comes due would pass what is parked (I15).
 func TestSharedSlot(t *testing.T) {
