@@ -111,7 +111,7 @@ func missing(err error) error {
 	return err
 }
 
-// look checks messages, and judges again what looks broken.
+// look checks messages, and judges suspects again.
 func (w *walk) look(ctx context.Context, members []string) error {
 	return w.lookIn(ctx, members, false)
 }
