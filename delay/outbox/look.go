@@ -12,7 +12,7 @@ import (
 const identityColumns = 3
 
 // present reads the current version of a live row and locks it, unless another
-// transaction (such as the relay's) has locked it. Where that is impossible, it finds
+// transaction (such as the relay's) has locked it. If that is impossible, it finds
 // nothing: MySQL before 8.0.22 requires more rights than a producer has, so it sees
 // only comments, as each database does with the other's words; MariaDB with
 // innodb_snapshot_isolation, the default since 11.6.2, would end the transaction.

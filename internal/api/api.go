@@ -57,7 +57,7 @@ type Config struct {
 	Unconfirmed func(queue string) []error
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) operate.Histogram
-	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
+	// Open makes the body of a sealed message clear, to be shown; nil if none is to be.
 	Open func(m *message.Message) error
 	// Timed serves a call and notes how long that took; it may be nil.
 	Timed func(call string, next http.Handler) http.Handler

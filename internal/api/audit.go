@@ -17,7 +17,7 @@ import (
 )
 
 // audited writes a change down: in the log, and in the queue's list of changes. Its answer is
-// the error's code where there is one. What was refused as invalid was none; what was
+// the error's code if there is one. What was refused as invalid was none; what was
 // forbidden is told by refused.
 func (c *core) audited(ctx context.Context, queue string, made inspect.Change, err error) {
 	caller := callOf(ctx)

@@ -18,7 +18,7 @@ import (
 const (
 	// idempotencyHeader names a request, as the IETF's draft of that name and others have it.
 	idempotencyHeader = "Idempotency-Key"
-	// mostIdempotencyKey is how many bytes its value has at the most.
+	// mostIdempotencyKey is how many bytes its value has at most.
 	mostIdempotencyKey = 255
 	// onceLease is how long a request under a key may take, with the telling of its end.
 	onceLease = callTimeout + 2*onceEnd
@@ -35,7 +35,7 @@ type Replayed struct {
 	Replayed string `header:"Idempotent-Replayed" doc:"true, where the answer is that of the first request under the Idempotency-Key."`
 }
 
-// idempotencyKey is the key of a call; empty where it has none.
+// idempotencyKey is the key of a call; empty if it has none.
 func idempotencyKey(header http.Header) (string, error) {
 	values := header.Values(idempotencyHeader)
 	if len(values) == 0 {
@@ -127,8 +127,8 @@ func inOnce(once *store.Once, messages []operate.Schedule) []operate.Schedule {
 	return list
 }
 
-// end ends the request. Its answer is kept where nothing of it may become another one;
-// where nothing was done, its key is free again; else a repetition finds out.
+// end ends the request. Its answer is kept if nothing of it may become another one;
+// if nothing was done, its key is free again; else a repetition finds out.
 func (s *schedules) end(ctx context.Context, once *store.Once, results []operate.Scheduled) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd) // What was done is done, whoever has gone.
 	defer cancel()

@@ -31,7 +31,7 @@ type track struct {
 type mark struct {
 	at   time.Time
 	life string
-	// counters are nil where Redis did not tell all of them.
+	// counters are nil if Redis did not tell all of them.
 	counters map[string]int64
 	lateness operate.Histogram
 }

@@ -15,7 +15,7 @@ import (
 const candidatesShown = 20
 
 // find looks for the message that the flags name. Without a key that is the
-// message without one or, where there is none, the only one of that id.
+// message without one or, if there is none, the only one of that id.
 func (s *session) find(id string, key *string) (operate.Located, error) {
 	found, err := s.locate(id, key)
 	if err == nil && found.HasEnded {

@@ -95,7 +95,7 @@ func newParser(p *program, name string) (*kong.Kong, error) {
 	return parser, err
 }
 
-// ownName is what the program is called where it is not renamed. Packages for Linux call
+// ownName is what the program is called if it is not renamed. Packages for Linux call
 // it delaybridge, since iproute2 has a program of this name.
 const ownName = "bridge"
 

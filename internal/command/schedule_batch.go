@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// batchLines and batchBytes are how much is scheduled at a time, at the most, but for
+	// batchLines and batchBytes are how much is scheduled at a time, at most, but for
 	// a line that is larger.
 	batchLines = 500
 	batchBytes = 4 << 20

@@ -1,9 +1,8 @@
-// Package jobs runs what is asked for many messages at once: cancels, reschedules,
-// redrives and purges by a filter. Any bridge of the queue may run a job, one at a
-// time; a job whose bridge has died is gone on with by another one, from where it was.
-// Why its tally is true then is told by package job, which does one step of it.
-// The package paces the steps, and owns the goroutines of the jobs that this
-// instance runs.
+// Package jobs runs the operations on many messages at once: cancels, reschedules,
+// redrives and purges by a filter. One bridge of the queue at a time runs a job; if
+// its bridge dies, another one resumes the job where it was. Package job does one
+// step of it, and says why its tally stays true. This package paces the steps, and
+// owns the goroutines of the jobs that this instance runs.
 package jobs
 
 import (
@@ -126,7 +125,7 @@ func (r *Runner) run(ctx context.Context, id string) {
 	_ = run.Release(ctx) // Else it is taken when the lease has lapsed.
 }
 
-// remaining is how many messages still match; nil where nobody knows.
+// remaining is how many messages still match; nil if nobody knows.
 func remaining(j *job.Job) any {
 	if j.Remaining == nil {
 		return nil
@@ -188,7 +187,7 @@ const (
 )
 
 // pace holds a job's rate on average: what a slow step has cost is made up for by larger
-// ones, of a second's worth at the most, so that no burst is larger than that.
+// ones, of a second's worth at most, so that no burst is larger than that.
 type pace struct {
 	rate int       // messages a second; 0: no limit
 	paid time.Time // what was changed so far has taken the time until then

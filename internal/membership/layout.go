@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// reloadEvery is how often the layout is read again where nothing tells of a
+	// reloadEvery is how often the layout is read again if nothing tells of a
 	// change: an instance that polls no shard may miss all that does, and that the
 	// layout's key itself was lost nothing tells.
 	reloadEvery = 10 * time.Second
@@ -92,7 +92,7 @@ func (l *layouts) sawEpoch(epoch string) {
 }
 
 // disagreesFor is for how long a shard has told another epoch than that of the
-// layout in use; 0 where none does, or where nothing has come of it.
+// layout in use; 0 if none does, or if nothing has come of it.
 func (l *layouts) disagreesFor(now time.Time) time.Duration {
 	told := l.told.Load()
 	if told == nil || told.epoch == l.inUse.Load().Epoch {

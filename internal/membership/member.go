@@ -49,12 +49,12 @@ type Store interface {
 // Registry is what a member needs of the queue's layout in Redis. Its methods end
 // with ctx.
 type Registry interface {
-	// Load reads the layout. Its error is [store.ErrNoLayout] where there is none.
+	// Load reads the layout. Its error is [store.ErrNoLayout] if there is none.
 	Load(ctx context.Context) (*store.Layout, error)
-	// Ensure makes the layout where there is none. It returns the one in force
+	// Ensure makes the layout if there is none. It returns the one in force
 	// also with an error, where only some shards were not reached.
 	Ensure(ctx context.Context, want store.Layout) (*store.Layout, error)
-	// Born is since when each shard in use of the layout has what it has, zero where
+	// Born is since when each shard in use of the layout has what it has, zero if
 	// that is not known. With an error some were not asked.
 	Born(ctx context.Context, layout *store.Layout) ([]time.Time, error)
 	// Repair gives shards a new meta where Redis has lost it, and returns them.
@@ -149,7 +149,7 @@ func New(config Config) *Member {
 	return m
 }
 
-// Prepare makes the layout where there is none, again and again until Redis has
+// Prepare makes the layout if there is none, again and again until Redis has
 // answered or ctx ends.
 func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
@@ -309,7 +309,7 @@ func (m *Member) assign(poller Poller) {
 	m.share.assign(poller, m.roll.live, m.Layout().InUse(), m.notice)
 }
 
-// ErrNameTaken is returned where another running bridge uses this one's name.
+// ErrNameTaken is returned if another running bridge uses this one's name.
 var ErrNameTaken = errors.New("the instance name is used by another running bridge")
 
 func taken(mine, other string) error {

@@ -113,7 +113,7 @@ type namesake struct {
 func (n *namesakes) unheard() { n.joined = true }
 
 // hear takes the answer to a heartbeat, and returns the other instance that has
-// our name and keeps it; empty where there is none.
+// our name and keeps it; empty if there is none.
 func (n *namesakes) hear(now time.Time, answer []store.Heartbeat) (keeps string) {
 	there := map[string]namesake{}
 	for _, h := range answer {

@@ -16,7 +16,7 @@ import (
 const (
 	// keepEvery is the time between two steps while something is under way.
 	keepEvery = time.Second
-	// glanceEvery is the time between two looks where nothing is.
+	// glanceEvery is the time between two looks if nothing is.
 	glanceEvery = 30 * time.Second
 	// keeperPatience is how long an instance waits for the keeper to see what a
 	// shard of its own tells of, before it does the keeper's work.
@@ -27,7 +27,7 @@ const (
 type Keeper interface {
 	// Step is one bounded step of what is under way.
 	Step(ctx context.Context) error
-	// Glance is Step where nothing tells that anything is: a look at few shards.
+	// Glance is Step if nothing tells that anything is: a look at few shards.
 	Glance(ctx context.Context) error
 }
 
@@ -36,7 +36,7 @@ type upkeep struct {
 	config *Config
 
 	layouts *layouts
-	// mine is set where this instance is the queue's keeper.
+	// mine is set if this instance is the queue's keeper.
 	mine atomic.Bool
 
 	// Those of run.

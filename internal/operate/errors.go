@@ -28,7 +28,7 @@ const CodeInvalid = "invalid"
 // Invalid says what is wrong with a field.
 func Invalid(field, detail string) *Fault { return &Fault{CodeInvalid, detail, field} }
 
-// codes are those of the known errors; the first that fits wins. Where there is one, nothing
+// codes are those of the known errors; the first that fits wins. If there is one, nothing
 // was done, but perhaps with unknown and not_durable.
 var codes = []struct {
 	is   error

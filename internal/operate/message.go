@@ -68,11 +68,11 @@ type Located struct {
 	inspect.Found
 
 	State inspect.State
-	// HasEnded is set where only its end is known.
+	// HasEnded is set if only its end is known.
 	HasEnded bool
 }
 
-// Get finds a message, or its end. Its error is [delay.ErrNotFound] where there is neither.
+// Get finds a message, or its end. Its error is [delay.ErrNotFound] if there is neither.
 func (q *Queue) Get(ctx context.Context, ref delay.Ref) (found Located, err error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
 		return found, fmt.Errorf("%w: %w", delay.ErrInvalid, err)

@@ -9,7 +9,7 @@ type RoomView struct {
 	FullAt string `json:"full_at,omitempty" format:"date-time" doc:"When all is taken, if it grows on as in the last ten minutes. Not there where it does not grow, or that is more than a day away."`
 }
 
-// ViewRoom is a room as programs see it; nil where there is none.
+// ViewRoom is a room as programs see it; nil if there is none.
 func ViewRoom(r *inspect.Room) *RoomView {
 	if r == nil {
 		return nil

@@ -56,7 +56,7 @@ type Rates struct {
 // Rated are the counters that rates are made of.
 var Rated = []string{"scheduled", "published", "cancelled", "dead_lettered"}
 
-// RatesBetween compares counters with those of so many seconds before; nil where a counter
+// RatesBetween compares counters with those of so many seconds before; nil if a counter
 // has become less: Redis has lost it, or a shard that was dropped took its part along.
 func RatesBetween(before, after map[string]int64, over time.Duration) *Rates {
 	by := map[string]float64{}
@@ -79,7 +79,7 @@ type Lateness struct {
 	P99      float64 `json:"p99_s"`
 }
 
-// ViewLateness is what was observed in that time; nil where nothing was.
+// ViewLateness is what was observed in that time; nil if nothing was.
 func ViewLateness(h Histogram, over time.Duration) *Lateness {
 	if h.Count() == 0 {
 		return nil
@@ -112,7 +112,7 @@ type Look struct {
 	Queue *Queue
 	At    time.Time
 	Sum   inspect.ShardStats
-	// Bytes is about what the waiting messages have; negative where that is not known.
+	// Bytes is about what the waiting messages have; negative if that is not known.
 	Bytes float64
 	// Err is why the figures are not known.
 	Err error
@@ -126,7 +126,7 @@ const measuredEvery = 10
 
 // LookAt looks at all queues at once, each for its own timeout: one whose Redis does not
 // answer takes no time from the others. before are the looks before it, of the same queues;
-// nil where there are none.
+// nil if there are none.
 func LookAt(ctx context.Context, queues []*Queue, before []*Look, timeout time.Duration) []*Look {
 	looks := make([]*Look, len(queues))
 	var looking sync.WaitGroup
@@ -157,7 +157,7 @@ func (l *Look) look(ctx context.Context) {
 	}
 }
 
-// RatesSince are the rates since an earlier look; nil where they are not known.
+// RatesSince are the rates since an earlier look; nil if they are not known.
 func (l *Look) RatesSince(before *Look) *Rates {
 	if l.Err != nil || before.Err != nil {
 		return nil

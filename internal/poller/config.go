@@ -81,7 +81,7 @@ type Observer interface {
 type (
 	// Retry says how refused messages are tried again.
 	Retry = batch.Retry
-	// Rates say how many messages a second are published at the most.
+	// Rates say how many messages a second are published at most.
 	Rates = rate.Limits
 	// Bucket is where the rates are shared with other instances.
 	Bucket = rate.Bucket

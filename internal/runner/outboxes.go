@@ -30,7 +30,7 @@ const (
 // and what consumes compensation messages. It owns their goroutines.
 type Outboxes struct {
 	outboxes  []*outboxRunner
-	settler   *settler.Settler            // nil where there is no outbox
+	settler   *settler.Settler            // nil if there is no outbox
 	consumers []func(ctx context.Context) // of compensation messages
 	logger    *slog.Logger
 

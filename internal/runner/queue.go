@@ -41,7 +41,7 @@ type queue struct {
 	opened     <-chan struct{}
 	jobs       *jobs.Runner
 	rooms      *upkeep.Rooms
-	durability *upkeep.Durability // nil where nothing is to confirm
+	durability *upkeep.Durability // nil if nothing is to confirm
 	// beside is what runs, until the end, once the layout is made.
 	beside  []func(ctx context.Context)
 	drain   time.Duration // bounds the wait for acknowledgements at a stop
@@ -62,7 +62,7 @@ type queue struct {
 
 	// rows gets what the pollers know of outbox messages; nil without an outbox.
 	rows *settler.Settler
-	// reborn, where not nil, is called when Redis has lost the queue.
+	// reborn, if not nil, is called when Redis has lost the queue.
 	reborn func()
 }
 
@@ -100,7 +100,7 @@ func newQueue(all Config, set *Queues, name string) (*queue, error) {
 }
 
 // keepUp makes what runs beside the poller. It returns what the poller tells of each
-// message; nil where nobody asks.
+// message; nil if nobody asks.
 func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHook, err error) {
 	kept := &upkeep.Queue{Store: q.store, Config: q.inForce.Load, IsKeeper: q.member.IsKeeper, Metrics: all.Metrics, Logger: q.logger}
 	budget := upkeep.NewBudget(kept)

@@ -137,7 +137,7 @@ func (set *Queues) Rooms(name string) (rooms inspect.Rooms) {
 }
 
 // Unconfirmed is why the writes of a queue's shards are not confirmed, by shard, as far as is
-// known; nil where nothing is to confirm.
+// known; nil if nothing is to confirm.
 func (set *Queues) Unconfirmed(name string) []error {
 	if q := set.find(name); q != nil && q.durability != nil {
 		return q.durability.Whys()
@@ -145,7 +145,7 @@ func (set *Queues) Unconfirmed(name string) []error {
 	return nil
 }
 
-// InForce is the configuration of a queue that counts now; nil where there is none.
+// InForce is the configuration of a queue that counts now; nil if there is none.
 func (set *Queues) InForce(name string) *config.Queue {
 	if q := set.find(name); q != nil {
 		return q.inForce.Load()

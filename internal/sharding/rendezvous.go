@@ -13,7 +13,7 @@ import (
 // Name-Based Mappings to Increase Hit Rates" (1998). Everybody who knows the
 // same instances, in whichever order, says the same; one that joins takes only
 // its share, and the shards of one that leaves are spread over the others. It
-// returns "" where there are no instances.
+// returns "" if there are no instances.
 func Owner(queue string, shard int, instances []string) string {
 	return owner(strconv.Itoa(shard)+"\x00"+queue, instances)
 }

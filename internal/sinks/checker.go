@@ -26,7 +26,7 @@ type Plan struct {
 	Again time.Duration
 }
 
-// FirstThatAnswers dials each server, and returns the first connection; ok is false where
+// FirstThatAnswers dials each server, and returns the first connection; ok is false if
 // there is none. What it found of the others is of less weight where one has answered:
 // one is enough to begin with.
 func FirstThatAnswers[S, C any](

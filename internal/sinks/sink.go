@@ -47,7 +47,7 @@ type Sink interface {
 	Ping(ctx context.Context) error
 
 	// Close ends running calls (their outcomes are Unknown or Unavailable),
-	// closes the connections and waits for the sink's goroutines, at the most
+	// closes the connections and waits for the sink's goroutines, at most
 	// until ctx ends. Calls to Publish after Close report Unavailable. It may be
 	// called twice.
 	Close(ctx context.Context) error
@@ -141,10 +141,10 @@ type Outcome struct {
 	Reason Reason
 	// Err is the cause; nil if Acknowledged. It never holds a payload or a secret.
 	Err error
-	// Whole is set where an Unavailable or Unknown is of the whole broker, as for
+	// Whole is set if an Unavailable or Unknown is of the whole broker, as for
 	// a lost connection: other routes would fare no better.
 	Whole bool
-	// OfRoute is set where the broker itself has answered that the route takes nothing,
+	// OfRoute is set if the broker itself has answered that the route takes nothing,
 	// and that proves nothing of what it was sent: a queue that is full, beside others
 	// that are not. An Unknown then counts no attempt, and the route is probed seldom,
 	// since each probe may leave a copy.
@@ -152,7 +152,7 @@ type Outcome struct {
 	// Route is the route that failed, if it is not the one that [Sink.Route]
 	// names for the message.
 	Route Route
-	// Duplicate is set where the broker acknowledged, and said that it had the
+	// Duplicate is set if the broker acknowledged, and said that it had the
 	// message already (NATS' own deduplication).
 	Duplicate bool
 	// Place is where the broker has stored it, where Acknowledged.

@@ -106,7 +106,7 @@ func (t *Traces) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Publishing returns what makes the spans of a queue's published messages; nil where
+// Publishing returns what makes the spans of a queue's published messages; nil if
 // there are none. A message gets one each time that it was given to the sink, if it
 // carries the context of a sampled span: in the trace of that span, and linked to it.
 func (t *Traces) Publishing(queue string, sink message.SinkType) func(*message.Claimed, time.Time, *sinks.Report, time.Duration) {

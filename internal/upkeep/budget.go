@@ -29,7 +29,7 @@ func (b *Budget) Run(ctx context.Context) {
 	turns.run(ctx, b.Turn)
 }
 
-// Room is how full the queue is; nil where it has no budget, or none is known yet.
+// Room is how full the queue is; nil if it has no budget, or none is known yet.
 func (b *Budget) Room() *inspect.Room { return b.growth.Room() }
 
 // Turn measures the queue, and has producers refused beyond the budget.

@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// canaryID is the id of a queue's canaries. Since all of them have it, one waits at the most.
+// canaryID is the id of a queue's canaries. Since all of them have it, one waits at most.
 const canaryID = "delaybridge-canary"
 
 // Canary sends a message through a queue now and then, the way of all others. It is

@@ -112,7 +112,7 @@ func (g *Growth) usedAt(at time.Time) float64 {
 	return float64(since.used) + float64(until.used-since.used)*min(1, float64(at.Sub(since.at))/float64(over))
 }
 
-// Room is what the API and commands tell of it; nil where nothing is known.
+// Room is what the API and commands tell of it; nil if nothing is known.
 func (g *Growth) Room() *inspect.Room {
 	fullIn := time.Duration(min(g.FullIn(), math.MaxInt32) * float64(time.Second))
 	g.mu.Lock()

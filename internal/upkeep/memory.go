@@ -84,7 +84,7 @@ func (m *Memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 }
 
 // Room is that of the primary that is full first: then some shards take nothing more. It
-// is nil where none has a maxmemory.
+// is nil if none has a maxmemory.
 func (m *Memory) Room() *inspect.Room {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,7 +96,7 @@ func (m *Memory) Room() *inspect.Room {
 }
 
 // FullFirst is the room that is full first; of those that do not fill, the one with the
-// greatest part in use. It is nil where there is none.
+// greatest part in use. It is nil if there is none.
 func FullFirst(rooms ...*inspect.Room) (first *inspect.Room) {
 	for _, room := range rooms {
 		if first == nil || isFullBefore(room, first) {

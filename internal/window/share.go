@@ -21,7 +21,7 @@ type Share struct {
 
 // Reserve asks for room for up to want messages, at least one, before they are
 // claimed, and returns for how many messages and bytes there is. It is kept until
-// Hold says that it is used; a share reserves once at a time. Where there is none, the share waits in the queue and is
+// Hold says that it is used; a share reserves once at a time. If there is none, the share waits in the queue and is
 // woken, if queued is set; retryAt, unless zero, is when to ask again in any case,
 // because the sink is down.
 func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt time.Time) {
@@ -163,7 +163,7 @@ func (s *Share) held() int { return s.inFlight.messages + s.kept.messages }
 func (s *Share) isActive() bool { return s.isWaiting || s.held() > 0 }
 
 const (
-	// A grant is a share's fair part of the window, or, where there are many shares,
+	// A grant is a share's fair part of the window, or, if there are many shares,
 	// up to worthwhile messages (and an eighth of the window): claims of a few
 	// messages each would cost Redis more than they are worth.
 	worthwhile = 32
@@ -179,7 +179,7 @@ func part(size, shares int) int {
 }
 
 // grant is how much of what a share wants it may have now; nothing where that
-// would be too little to be worth a claim. Where nothing is in flight, there is
+// would be too little to be worth a claim. If nothing is in flight, there is
 // always something: what is asked for is never more than the whole window.
 func (w *Window) grant(want, shares int) load {
 	size := w.limit.size()

@@ -118,7 +118,7 @@ func (w *Window) InFlight() (messages, bytes int) {
 }
 
 // IsDown reports whether what is sent to the sink fails as a whole. It is false again with
-// the first answer, and where nothing was sent for some time.
+// the first answer, and if nothing was sent for some time.
 func (w *Window) IsDown() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -135,7 +135,7 @@ func (w *Window) isDown() bool {
 // Answered says that the broker acknowledged so many messages, or refused them,
 // took after they were handed to the sink, on average; it is what the limit learns
 // from, while they are held. For messages that were not any more it is called with none: the
-// broker answers, nothing else. It returns true where the sink was down until now;
+// broker answers, nothing else. It returns true if the sink was down until now;
 // then all that wait are woken.
 func (w *Window) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
 	w.mu.Lock()
@@ -155,7 +155,7 @@ func (w *Window) Answered(messages, bytes int, took time.Duration) (wasDown bool
 	return wasDown
 }
 
-// Down says that the whole sink failed, and returns true where that is new: then
+// Down says that the whole sink failed, and returns true if that is new: then
 // those that wait are woken, to learn when to ask again.
 func (w *Window) Down() (isNew bool) {
 	w.mu.Lock()
@@ -176,7 +176,7 @@ func (w *Window) IsCrowded() bool {
 	return len(w.waiting) > 0
 }
 
-// Pace is how fast the sink answers. Its fields are zero where it has not yet.
+// Pace is how fast the sink answers. Its fields are zero if it has not yet.
 type Pace struct {
 	// Took is what an acknowledgement took lately.
 	Took time.Duration
@@ -206,7 +206,7 @@ type health struct {
 	pause   wait.Backoff
 }
 
-// fail notes a failure of the whole sink, and returns true where that is new.
+// fail notes a failure of the whole sink, and returns true if that is new.
 func (h *health) fail(now time.Time) (isNew bool) {
 	h.tried = now
 	if h.down {
@@ -252,7 +252,7 @@ func (h *health) answer(now time.Time) (wasDown bool) {
 	return wasDown
 }
 
-// forget ends that the sink is down where nobody has tried it for long.
+// forget ends that the sink is down if nobody has tried it for long.
 func (h *health) forget(now time.Time) {
 	if h.down && now.Sub(h.tried) >= forgetAfter {
 		h.down = false

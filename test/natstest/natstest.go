@@ -84,7 +84,7 @@ func (c *Cluster) Stream(name string) {
 	}, time.Minute, 100*time.Millisecond)
 }
 
-// leader is who leads the stream; "" where nobody does, or too few replicas follow.
+// leader is who leads the stream; "" if nobody does, or too few replicas follow.
 func (c *Cluster) leader(stream string, following int) string {
 	s, err := c.js.Stream(c.t.Context(), stream)
 	if err != nil || s.CachedInfo().Cluster == nil {

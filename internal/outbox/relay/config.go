@@ -40,7 +40,7 @@ type Config struct {
 	// KeepOperations is how long cancels and reschedules are kept that have ended, if that is
 	// shorter; by default as all rows.
 	KeepOperations time.Duration
-	// Batch is how many rows a lane takes at once at the most, default 2,000.
+	// Batch is how many rows a lane takes at once at most, default 2,000.
 	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
 	Lanes int

@@ -26,7 +26,7 @@ type outlook struct {
 	now     time.Time // by Redis' clock
 	read    time.Time // by our own, when that was read
 	horizon time.Duration
-	ahead   time.Duration // of Redis' clock, the database's, at the most
+	ahead   time.Duration // of Redis' clock, the database's, at most
 }
 
 // untilMs is up to when rows are loaded.

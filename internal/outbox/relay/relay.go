@@ -20,7 +20,7 @@ import (
 // work on one database: what one has locked, the others skip.
 //
 // [Relay.Run] owns its goroutines: one a lane, one for upkeep, one that looks to which Redis
-// the rows belong, one that screens rows beyond the horizon, and one that listens where that is asked for.
+// the rows belong, one that screens rows beyond the horizon, and one that listens if that is asked for.
 type Relay struct {
 	config   Config
 	db       *table.Database
@@ -86,7 +86,7 @@ func (r *Relay) State() error {
 }
 
 // Run works until ctx ends, through every outage of the database and of Redis;
-// then it finishes what it has begun, which takes a few seconds at the most, and
+// then it finishes what it has begun, which takes a few seconds at most, and
 // returns nil. Its errors are those of a database that is unfit: of another
 // version, or without the tables, see [table.IsUnfit]; then it may be called again.
 func (r *Relay) Run(ctx context.Context) error {

@@ -141,7 +141,7 @@ func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (las
 }
 
 // PurgeOperations is Purge of cancels and reschedules that finished before an instant. Those
-// of a message that was refused are kept: it may be tried again only where none has cancelled it.
+// of a message that was refused are kept: it may be tried again only if none has cancelled it.
 func (e Ended) PurgeOperations(ctx context.Context, fromMs, beforeMs int64) (lastMs int64, more bool, err error) {
 	q := e.db.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
 		add(" WHERE finished_ms >= ? AND finished_ms < ? AND op + 0 > 0 AND status + 0 <> 6 AND reason <> ?", fromMs, beforeMs, ReasonRefused).

@@ -16,7 +16,7 @@ type Group struct {
 	// Ended are the states of targets that live no more; a target that is missing
 	// was deleted.
 	Ended map[int64]State
-	// Last is how the last message has ended, pending where that is not known.
+	// Last is how the last message has ended, pending if that is not known.
 	Last State
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // listMost is how many rows one statement of [Listing.List] and
-// [Listing.Show] returns at the most.
+// [Listing.Show] returns at most.
 const listMost = 1000
 
 // Entry is a row, for people: without headers and body.

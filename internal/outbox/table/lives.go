@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// seenEvery is how often it is written at the most that a bridge is there.
+// seenEvery is how often it is written at most that a bridge is there.
 const seenEvery = 10 * time.Second
 
 // Lives tells to which life of a queue in Redis the rows of the queue belong. A life is

@@ -26,7 +26,7 @@ type Tally struct {
 
 // After returns numbers of a queue's refused messages' rows behind one, of those with
 // exactly that reason if one is given, and where the next page begins; it is the last
-// one where that is 0.
+// one if that is 0.
 func (r Refused) After(ctx context.Context, queue string, reason *string, after int64) (numbers []int64, next int64, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
 		q := r.db.query("SELECT COALESCE(max(id), 0) FROM (SELECT id").from(byNumber).add(" WHERE id > ? ORDER BY id LIMIT ?) page", after, refusedWalk)

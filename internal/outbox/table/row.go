@@ -19,7 +19,7 @@ const (
 	VerbCancel     Verb = 1
 	VerbReschedule Verb = 2
 	// VerbReplace is a message that takes the place of the one that lives: of its target, or of
-	// any where it has none. Until then it is an operation, and from then on a schedule.
+	// any if it has none. Until then it is an operation, and from then on a schedule.
 	VerbReplace Verb = 3
 )
 

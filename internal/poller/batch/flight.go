@@ -265,7 +265,7 @@ func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Rou
 	}
 }
 
-// goesBack reports whether a message waits again where it was, and so must those behind it.
+// goesBack reports whether a message waits again in its old place, and so must those behind it.
 func goesBack(verb message.Verb) bool { return verb == message.VerbRelease || verb == message.VerbPark }
 
 // depart records that a message goes back to wait.
@@ -376,7 +376,7 @@ func (f *Flight) EndSettle(b *Batch, isDone bool, now time.Duration) (indices []
 
 // RetrySettle handles a settle without an answer. It is repeated for as long as the claim may
 // still be ours: until it was reclaimed. Where only settling fails, the claim must end by
-// itself some day: after its patience. It reports false where the claim is given up.
+// itself some day: after its patience. It reports false if the claim is given up.
 func (f *Flight) RetrySettle(b *Batch, isOver bool, now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) (goesOn bool) {
 	b.retrySettle(now, patience, backoff)
 	if b.lost || isOver {

@@ -17,7 +17,7 @@ type reply struct {
 	// refused are the positions of the messages for which the broker refused
 	// the request; the others of it are not stored either.
 	refused []int
-	// divisible is set where a part of the request may be accepted.
+	// divisible is set if a part of the request may be accepted.
 	divisible bool
 }
 

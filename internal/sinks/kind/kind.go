@@ -148,7 +148,7 @@ func IsPort(text string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// UserOf is who the first of the URLs that names a user logs in as; "" where none does.
+// UserOf is who the first of the URLs that names a user logs in as; "" if none does.
 func UserOf(urls []string) string {
 	for _, text := range urls {
 		if u, err := url.Parse(text); err == nil && u.User.Username() != "" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// limitLasts is how long a limit of channels is remembered at the least. Then a
+// limitLasts is how long a limit of channels is remembered at least. Then a
 // connection that is made anew finds out again.
 const limitLasts = 10 * time.Minute
 

@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// Fields of an entry, beside the message's headers.
+// Fields of an entry, besides the message's headers.
 const (
 	// FieldKey is the message's Key, if it has one.
 	FieldKey = "delay-key"

@@ -16,7 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// BatchMax is how many deliveries a source hands over together at the most.
+// BatchMax is how many deliveries a source hands over together at most.
 const BatchMax = 100
 
 // SetUpTimeout bounds making topics and queues.
@@ -44,7 +44,7 @@ type Delivery struct {
 	Kept any
 }
 
-// Handler handles deliveries and returns one error for each, by index: nil where
+// Handler handles deliveries and returns one error for each, by index: nil if
 // it may be acknowledged. The others are handed in again. It may change
 // Redelivered, and must return soon after the end of ctx.
 type Handler func(ctx context.Context, batch []*Delivery) []error

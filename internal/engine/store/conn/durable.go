@@ -21,11 +21,11 @@ type Durability struct {
 	Timeout  time.Duration
 }
 
-// Asked reports whether anything is.
+// Asked reports whether it asks for any confirmation.
 func (d Durability) Asked() bool { return d.Replicas > 0 || d.Fsync }
 
-// within is how long the confirmation may take: a part of what ctx leaves, so
-// that a script that has answered in time is not taken for one that has not.
+// within is how long the confirmation may take: a part of the time that ctx
+// leaves, so that a script that has answered in time still counts as answered.
 func (d Durability) within(ctx context.Context) time.Duration {
 	wait := d.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -34,14 +34,14 @@ func (d Durability) within(ctx context.Context) time.Duration {
 	return max(wait, time.Millisecond) // 0 would be for ever.
 }
 
-// confirmation is how many copies there are for certain, and the error if Redis could not
-// be asked for more.
+// confirmation is how many copies are certain, and the error if Redis could not be asked
+// for more.
 type confirmation struct {
 	copies int64
 	err    error
 }
 
-// missing is what a call lacks to be durable, nil if it is.
+// missing says what a call lacks to be durable; nil if it lacks nothing.
 func (d Durability) missing(c confirmation) error {
 	switch {
 	case d.Fsync && c.copies > 0, !d.Fsync && c.copies >= int64(d.Replicas):
@@ -56,7 +56,7 @@ func (d Durability) missing(c confirmation) error {
 
 var errNotOnDisk = errors.New("redis has not written it to disk yet")
 
-// ErrNoFsync is returned where Redis cannot confirm what is on its disk; nothing
+// ErrNoFsync is returned if Redis cannot confirm writes to its disk; nothing
 // was written.
 var ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
 
@@ -68,17 +68,17 @@ type Confirmer struct {
 	gates sync.Map // the gates, by gateKey
 }
 
-// NewConfirmer returns that of the connection; it does no I/O.
+// NewConfirmer returns the confirmer of the connection; it does no I/O.
 func NewConfirmer(c *Conn) *Confirmer { return &Confirmer{Conn: c} }
 
-// RunConfirmed executes the script at that place of [Confirmer.Enter], and says
-// what is missing for its effect to be durable, nil if nothing is. The anchor is a
-// key of that node with the field epoch. again says that an earlier run of the
-// call may have happened.
+// RunConfirmed executes the script in a place that [Confirmer.Enter] has returned,
+// and says what its effect lacks to be durable; nil if it lacks nothing. The
+// anchor is a key of that node with the field epoch. again says that an earlier
+// run of the call may have happened.
 func (u *Confirmer) RunConfirmed(
 	ctx context.Context, p *Place, d Durability, again bool, anchor string, s *scripts.Script, keys []string, args ...any,
 ) (cmd *redis.Cmd, missing, err error) {
-	// A second run is made anyway: who refused it could not tell what the first did.
+	// A second run is made anyway: refusing it would leave the first run's effect unknown.
 	if d.Fsync && !again {
 		if err := u.checkFsync(ctx, anchor); err != nil {
 			return nil, nil, err
@@ -103,7 +103,7 @@ func (u *Confirmer) RunConfirmed(
 }
 
 // RunCopied executes the script and waits until that many replicas have its effect.
-// It returns how many do for certain. The key is as the anchor of RunConfirmed.
+// It returns how many certainly do. The key is like the anchor of RunConfirmed.
 func (u *Confirmer) RunCopied(
 	ctx context.Context, d Durability, s *scripts.Script, key string, args ...any,
 ) (cmd *redis.Cmd, copies int64, err error) {
@@ -117,8 +117,8 @@ type nodeScript struct {
 	script *scripts.Script
 }
 
-// runAndWait executes the script and waits so long, on the same connection,
-// until what was asked has confirmed it.
+// runAndWait executes the script and waits for the confirmation on the same
+// connection.
 func (u *Confirmer) runAndWait(
 	ctx context.Context, s *scripts.Script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
 ) (*redis.Cmd, confirmation, error) {
@@ -126,7 +126,7 @@ func (u *Confirmer) runAndWait(
 	if err != nil {
 		return nil, confirmation{}, err
 	}
-	// The source is sent where the node may not know it: that shows only after the wait.
+	// Send the source if the node may not know the script: an unknown one would show only after the wait.
 	at := nodeScript{node, s}
 	_, bySHA := u.known.Load(at)
 	command, c := u.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
@@ -154,7 +154,7 @@ func (u *Confirmer) pipeline(
 	_, err := pipe.Exec(ctx)
 	switch {
 	case command.Val() != nil:
-		command.SetErr(nil) // It has answered; go-redis blames it for what the wait met.
+		command.SetErr(nil) // It was answered; go-redis gives it the error of the wait.
 	case command.Err() == nil:
 		command.SetErr(err)
 	}
@@ -181,7 +181,7 @@ func newWaitCommands(ctx context.Context, pipe redis.Pipeliner, d Durability, an
 
 func (w *waitCommands) result() (c confirmation) {
 	if err := w.touch.Err(); err != nil {
-		return confirmation{err: err} // What was waited for may be nothing.
+		return confirmation{err: err} // The script failed, so the wait confirms nothing.
 	}
 	if !w.fsync {
 		c.copies, c.err = w.wait.Int64()
@@ -197,8 +197,8 @@ func (w *waitCommands) result() (c confirmation) {
 	return confirmation{copies: counts[0]}
 }
 
-// checkFsync asks the node, once, whether it can confirm what is on its disk,
-// before anything is written. Its error is [ErrNoFsync], or one that says that
+// checkFsync asks the node once, before anything is written, whether it can
+// confirm writes to its disk. Its error is [ErrNoFsync], or one that says that
 // nothing was sent.
 func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 	node, several, err := u.Node(ctx, anchor)
@@ -228,7 +228,7 @@ func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 	return err
 }
 
-// ForgetFsync has the node asked again: what it could do it can do no more.
+// ForgetFsync makes checkFsync ask the node again, after the node could no longer confirm.
 func (u *Confirmer) ForgetFsync(ctx context.Context, anchor string) {
 	if node, _, err := u.Node(ctx, anchor); err == nil {
 		u.syncs.Delete(node)
