@@ -165,15 +165,15 @@ func (a *audits) register() {
 }
 
 type auditInput struct {
-	Queue  string `query:"queue" doc:"The queue's name; needed where there are several."`
+	Queue  string `query:"queue" doc:"The queue's name; required if there are several."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
-	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
+	Cursor string `query:"cursor" doc:"The next_cursor of the previous page."`
 }
 
 type auditOutput struct {
 	Body struct {
 		Changes []operate.Change `json:"changes" nullable:"false"`
-		Next    string           `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
+		Next    string           `json:"next_cursor" doc:"The cursor of the next page; empty on the last one."`
 	}
 }
 

@@ -41,10 +41,10 @@ func (l *levels) register() {
 
 // LogLevel is what an instance logs.
 type LogLevel struct {
-	Instance   string `json:"instance" doc:"The bridge that was called, and which alone is meant."`
-	Level      string `json:"level" enum:"debug,info,warn,error" doc:"The least that is logged."`
+	Instance   string `json:"instance" doc:"The bridge that was called; the level is that of this bridge alone."`
+	Level      string `json:"level" enum:"debug,info,warn,error" doc:"The lowest level that is logged."`
 	Configured string `json:"configured" enum:"debug,info,warn,error"`
-	Until      string `json:"until,omitempty" format:"date-time" doc:"When the configured level counts again, where that is so."`
+	Until      string `json:"until,omitempty" format:"date-time" doc:"When the configured level applies again, if it does."`
 }
 
 type levelOutput struct{ Body LogLevel }
@@ -60,7 +60,7 @@ func (l *levels) get(context.Context, *struct{}) (*levelOutput, error) {
 type levelInput struct {
 	Body struct {
 		Level string `json:"level" enum:"debug,info,warn,error"`
-		For   string `json:"for,omitempty" doc:"How long: 10m. Then the configured level counts again. Without it, until the process ends." example:"10m"`
+		For   string `json:"for,omitempty" doc:"How long, such as 10m; after that the configured level applies again. Without it, until the process ends." example:"10m"`
 	}
 }
 

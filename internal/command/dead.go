@@ -156,7 +156,7 @@ func (c deadShowCommand) Run(p *program) error {
 }
 
 // locateDead is find for a message that must be in the dead letters.
-func (s *session) locateDead(id string, key *string) (operate.Located, error) {
+func (s *session) locateDead(id string, key *string) (operate.FoundMessage, error) {
 	found, err := s.find(id, key)
 	if err == nil && found.State != inspect.StateDead {
 		text := fmt.Sprintf("%q is not in the dead letters: it is %s", id, found.State)

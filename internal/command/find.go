@@ -16,7 +16,7 @@ const candidatesShown = 20
 
 // find looks for the message that the flags name. Without a key that is the
 // message without one or, if there is none, the only one of that id.
-func (s *session) find(id string, key *string) (operate.Located, error) {
+func (s *session) find(id string, key *string) (operate.FoundMessage, error) {
 	found, err := s.locate(id, key)
 	if err == nil && found.HasEnded {
 		err = delay.ErrNotFound
@@ -25,9 +25,9 @@ func (s *session) find(id string, key *string) (operate.Located, error) {
 }
 
 // locate is find, and tells of what has ended, too.
-func (s *session) locate(id string, key *string) (operate.Located, error) {
+func (s *session) locate(id string, key *string) (operate.FoundMessage, error) {
 	if err := invalidIdentity(id, deref(key)); err != nil {
-		return operate.Located{}, err
+		return operate.FoundMessage{}, err
 	}
 	found, err := s.Get(s.ctx, delay.Ref{ID: id, Key: deref(key)})
 	switch {
@@ -43,7 +43,7 @@ func (s *session) locate(id string, key *string) (operate.Located, error) {
 	return found, nil
 }
 
-func (s *session) findAnywhere(id string) (found operate.Located, err error) {
+func (s *session) findAnywhere(id string) (found operate.FoundMessage, err error) {
 	var members []string
 	err = s.walk(func() (err error) {
 		members, err = inspect.Find(s.ctx, s.Store, id, candidatesShown)

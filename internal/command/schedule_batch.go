@@ -42,7 +42,7 @@ type batchLine struct {
 // lineJSON answers a line.
 type lineJSON struct {
 	Line int `json:"line"`
-	operate.Scheduled
+	operate.ScheduleResult
 }
 
 // batch schedules lines as they come.
@@ -169,7 +169,7 @@ func (b *batch) schedule(lines []batchLine) error {
 	return stop
 }
 
-func (b *batch) answer(line int, result *operate.Scheduled) error {
+func (b *batch) answer(line int, result *operate.ScheduleResult) error {
 	b.tally[result.Answer()]++
 	if b.asJSON {
 		return writeJSON(b.program.stdout, lineJSON{line, *result})

@@ -14,8 +14,8 @@ import (
 
 // Fault is an error with its code, which is for programs and stable.
 type Fault struct {
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs; the answers of each call name those that it may have."`
-	Detail string `json:"detail" doc:"What it is, for people."`
+	Code   string `json:"code" example:"too_late" doc:"The kind of problem, for programs; each call lists the codes that it may answer."`
+	Detail string `json:"detail" doc:"A description, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 }
 

@@ -14,34 +14,34 @@ import (
 type QueueView struct {
 	Name   string `json:"name"`
 	Sink   string `json:"sink"`
-	Shards *int   `json:"shards,omitempty" doc:"Not there, as all figures, where it is not known: see error."`
+	Shards *int   `json:"shards,omitempty" doc:"Absent, like all figures, if it is not known: see error."`
 	// Held is less than Shards where no instance polls some of them.
-	Held      *int      `json:"held,omitempty" doc:"How many of the shards are polled by an instance."`
-	Waiting   *int64    `json:"waiting,omitempty" doc:"Messages that wait, parked ones and due ones among them."`
-	Due       *int64    `json:"due,omitempty" doc:"Messages that wait, are due and not parked."`
-	Parked    *int64    `json:"parked,omitempty" doc:"Messages whose route is unavailable."`
-	InFlight  *int64    `json:"in_flight,omitempty"`
-	Dead      *int64    `json:"dead,omitempty"`
-	Bytes     *int64    `json:"bytes,omitempty" doc:"About what the waiting messages have (id, key, topic, headers and body), from a sample that is taken now and then."`
-	OldestDue *float64  `json:"oldest_due_age_s,omitempty" doc:"For how many seconds the first message has been due; 0 where none is."`
-	NextDue   string    `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
-	Rates     *Rates    `json:"rates,omitempty" doc:"Not there where nobody has looked a little before, or what was counted then is lost."`
-	Lateness  *Lateness `json:"lateness,omitempty" doc:"Not there where this instance has published nothing."`
-	Paused    []Paused  `json:"paused" nullable:"true" doc:"What of it is paused: the whole queue, or topics; null where that is not known."`
-	Losses    []Loss    `json:"losses" nullable:"true" doc:"What Redis has lost of it, and no operator has acknowledged; null where that is not known."`
-	MadeAt    string    `json:"made_at,omitempty" format:"date-time" doc:"Since when it has what it has, by Redis' clock: what it had before, Redis has lost."`
-	Error     string    `json:"error,omitempty" doc:"Why the numbers are not known."`
+	Held      *int         `json:"held,omitempty" doc:"How many of the shards an instance polls."`
+	Waiting   *int64       `json:"waiting,omitempty" doc:"Messages that wait, parked ones and due ones among them."`
+	Due       *int64       `json:"due,omitempty" doc:"Messages that wait, are due and not parked."`
+	Parked    *int64       `json:"parked,omitempty" doc:"Messages whose route is unavailable."`
+	InFlight  *int64       `json:"in_flight,omitempty"`
+	Dead      *int64       `json:"dead,omitempty"`
+	Bytes     *int64       `json:"bytes,omitempty" doc:"Approximate size of the waiting messages (id, key, topic, headers and body), in bytes, from a sample taken from time to time."`
+	OldestDue *float64     `json:"oldest_due_age_s,omitempty" doc:"For how many seconds the oldest message has been due; 0 if none is."`
+	NextDue   string       `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
+	Rates     *Rates       `json:"rates,omitempty" doc:"Absent without an earlier reading to compare with."`
+	Lateness  *Lateness    `json:"lateness,omitempty" doc:"Absent if this instance has published nothing."`
+	Paused    []PauseState `json:"paused" nullable:"true" doc:"Its pauses, of the whole queue or of topics; null if they are not known."`
+	Losses    []Loss       `json:"losses" nullable:"true" doc:"What Redis has lost of it and no operator has acknowledged; null if that is not known."`
+	MadeAt    string       `json:"made_at,omitempty" format:"date-time" doc:"When it was made, by Redis' clock. If it had messages before, Redis has lost them."`
+	Error     string       `json:"error,omitempty" doc:"Why the numbers are not known."`
 }
 
 // QueueDetail is a queue with what only who looks at it alone wants to know.
 type QueueDetail struct {
 	QueueView
 
-	At     string    `json:"at" format:"date-time" doc:"When the figures were read, by the clock of who was asked."`
+	At     string    `json:"at" format:"date-time" doc:"When the figures were read, by the clock of the instance that was asked."`
 	Age    float64   `json:"age_s" doc:"How many seconds ago the figures were read."`
 	Rules  RulesView `json:"rules"`
-	Budget *RoomView `json:"budget,omitempty" doc:"About how many bytes the queue takes in Redis, and may take. Not there where it has no budget."`
-	Redis  *RoomView `json:"redis_memory,omitempty" doc:"What Redis takes of its maxmemory; of a Cluster, the primary that is full first. Not there where none is set."`
+	Budget *RoomView `json:"budget,omitempty" doc:"Approximate memory use of the queue in Redis, and its budget, in bytes. Absent without a budget."`
+	Redis  *RoomView `json:"redis_memory,omitempty" doc:"How much of its maxmemory Redis uses; in a Cluster, on the primary that will be full first. Absent without a maxmemory."`
 }
 
 // Rates are how many messages a second, of the whole queue.
@@ -73,7 +73,7 @@ func RatesBetween(before, after map[string]int64, over time.Duration) *Rates {
 // Lateness is from the due time to the broker's acknowledgement, of what the instance
 // that was asked has published.
 type Lateness struct {
-	Over     float64 `json:"over_s" doc:"Over how many seconds; 0: since the instance has started."`
+	Over     float64 `json:"over_s" doc:"Over how many seconds; 0 means since the start of the instance."`
 	Messages uint64  `json:"messages"`
 	P50      float64 `json:"p50_s"`
 	P99      float64 `json:"p99_s"`
@@ -91,7 +91,7 @@ func ViewLateness(h Histogram, over time.Duration) *Lateness {
 // Loss is what Redis has lost of a queue.
 type Loss struct {
 	ID       string `json:"id"`
-	Kind     string `json:"kind" enum:"queue,shards,layout" doc:"All of the queue, shards and the messages in them, or only the layout, which was restored from the shards."`
+	Kind     string `json:"kind" enum:"queue,shards,layout" doc:"The whole queue, shards with their messages, or only the layout, which was restored from the shards."`
 	Shards   []int  `json:"shards,omitempty" doc:"The shards that were lost."`
 	At       string `json:"at,omitempty" format:"date-time" doc:"When it was noticed."`
 	Instance string `json:"instance,omitempty" doc:"Who noticed it."`

@@ -11,12 +11,12 @@ type Use struct {
 	// characters. They are sorted, and no two are equal.
 	Topics []string
 	// Consumed are the topics of compensation messages.
-	Consumed []Compensated
+	Consumed []CompensationTopic
 }
 
-// Compensated is a topic whose messages the bridge consumes, and makes where it is
+// CompensationTopic is a topic whose messages the bridge consumes, and makes where it is
 // missing, beside the one for those that can never be done.
-type Compensated struct{ Topic, Dead, Group string }
+type CompensationTopic struct{ Topic, Dead, Group string }
 
 // AnyUser stands in grants for a user whom the configuration does not name.
 const AnyUser = "bridge"
