@@ -136,7 +136,7 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	return findings
 }
 
-// checkStream looks at what the key of a topic is.
+// checkStream checks the type of a topic's key.
 func (s *Sink) checkStream(ctx context.Context, topic string) []check.Finding {
 	f := check.Finding{
 		Level: check.Error, Code: "redis_sink_stream", Subject: "stream " + topic,
