@@ -46,8 +46,8 @@ var (
 	batchLimits = bodyLimits{bytes: mostBody, names: mostBatchNames, list: "messages", items: mostBatch}
 )
 
-// readBody replaces the body of a call by what of it was read, once it is there as a
-// whole. Its bytes count as in flight until done is called.
+// readBody reads the whole body of a call and replaces the body by it. Its bytes
+// count as in flight until done is called.
 func (rt *router) readBody(w http.ResponseWriter, r *http.Request, limits bodyLimits, p payer, operating bool) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.bodyTimeout)
 	defer cancel()
@@ -143,7 +143,7 @@ func (b *bodyReader) problem(err error) *Problem {
 }
 
 // counter counts the names and values of a JSON text as it arrives, by the marks before
-// them. It takes any bytes: whether they are JSON is told by the decoder.
+// them. It takes any bytes; the decoder decides whether they are JSON.
 type counter struct {
 	// all are the names and values; items those of the list in the outermost object.
 	all, items int

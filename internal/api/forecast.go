@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// forecasts has the call that tells what falls due when.
+// forecasts has the call that counts messages by due time.
 type forecasts struct{ *core }
 
 func (f *forecasts) register() {

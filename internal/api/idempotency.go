@@ -73,8 +73,8 @@ func fingerprint(call string, messages []operate.Schedule) (string, error) {
 	return store.Digest(call, base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
 }
 
-// scheduleOnce schedules messages, or, where the call has an idempotency key and is not the
-// first under it, tells what became of the first. See [store.Once].
+// scheduleOnce schedules messages. If the call has an idempotency key and is not the first
+// under it, it returns the answer of the first. See [store.Once].
 func (s *schedules) scheduleOnce(ctx context.Context, queue, call string, messages []operate.Schedule) ([]operate.ScheduleResult, ReplayHeader, error) {
 	caller := callOf(ctx)
 	key, err := idempotencyKey(caller.request.Header)

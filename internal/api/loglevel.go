@@ -14,14 +14,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// longestLevel is how long a changed level may last where it is to end.
+// longestLevel limits how long a temporary level may last.
 const longestLevel = 7 * 24 * time.Hour
 
-// Level is the least level that the process logs.
+// Level is the lowest level that the process logs.
 type Level interface {
-	// Get is the level that counts, the configured one, and when that counts again.
+	// Get returns the level in force, the configured one, and when that applies again.
 	Get() (current, configured slog.Level, until time.Time)
-	// Set changes it for so long; 0 is until the process ends.
+	// Set changes it for the time last; 0 means until the process ends.
 	Set(level slog.Level, last time.Duration)
 }
 

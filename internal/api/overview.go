@@ -77,8 +77,8 @@ func (v *overview) look(ctx context.Context) *snapshot {
 // age is how many seconds ago it was read.
 func (s *snapshot) age() float64 { return time.Since(s.at).Seconds() }
 
-// since is the oldest moment that is no older than so long before the snapshot; nil
-// if there is none.
+// since returns the oldest moment at most over before the snapshot; nil if there is
+// none.
 func (s *snapshot) since(over time.Duration) *moment {
 	for _, m := range s.earlier {
 		if s.at.Sub(m.at) <= over {

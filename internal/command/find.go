@@ -24,7 +24,7 @@ func (s *session) find(id string, key *string) (operate.FoundMessage, error) {
 	return found, err
 }
 
-// locate is find, and tells of what has ended, too.
+// locate is find that also finds messages that have ended.
 func (s *session) locate(id string, key *string) (operate.FoundMessage, error) {
 	if err := invalidIdentity(id, deref(key)); err != nil {
 		return operate.FoundMessage{}, err

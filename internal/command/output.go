@@ -22,7 +22,7 @@ import (
 // statePurged is the state of a result that no waiting message has.
 const statePurged = "purged"
 
-// changeJSON is what became of a message, as programs see it.
+// changeJSON is the JSON form of a change of a message.
 type changeJSON struct {
 	operate.Message
 
