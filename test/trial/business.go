@@ -42,7 +42,7 @@ type Business struct {
 	// Spread is the longest delay of a message.
 	Spread time.Duration
 	Seed   uint64
-	// Producers is how many write at the same time, 10 where it is 0.
+	// Producers is how many write at the same time, by default 10.
 	Producers int
 	Book      *Book
 	// Calls notes how long transactions and pushes took.
