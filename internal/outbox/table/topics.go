@@ -23,7 +23,7 @@ func (p Pending) Last(ctx context.Context) (number int64, err error) {
 	return number, nil
 }
 
-// Topics reads at most most rows in the order of their numbers, after one number up to
+// Topics reads up to most rows in the order of their numbers, after one number up to
 // another, and returns those whose messages are pending and due beyond the horizon;
 // read is the last number that it has read, or to if it has read all. It takes no
 // lock.

@@ -26,7 +26,7 @@ type place[T any] struct {
 
 // Do returns when send has returned for a batch that has the item, or ctx has ended
 // before it was taken: then its error is that of ctx. A batch has the first waiting
-// items, with a total size of at most most, but at least one item. The sender's ctx must
+// items, whose sizes together are within most, but at least one. The sender's ctx must
 // not end the call of others.
 func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, size, most int, send func([]T)) error {
 	if err := ctx.Err(); err != nil {
