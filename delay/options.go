@@ -51,7 +51,7 @@ func (o *options) policy(r *Request) Conflict {
 // the confirmation in time, the change stays, and the call answers [ErrNotDurable].
 type Durability int
 
-// Memory, the default, is done when the primary has the change in memory. It
+// Memory is done when the primary has the change in memory; it is the default. It
 // survives crashes of producers and bridges, and a crash of Redis as far as
 // Redis' own persistence goes.
 const Memory Durability = 0
