@@ -36,11 +36,11 @@ type Fate struct {
 type Known int
 
 const (
-	// KnownAbsent: no row lives under that token.
+	// KnownAbsent means that no row lives under that token.
 	KnownAbsent Known = iota
-	// KnownSettled: the row has the fate now.
+	// KnownSettled means that the row has the fate now.
 	KnownSettled
-	// KnownBusy: another transaction works on the row, or will.
+	// KnownBusy means that another transaction works on the row, or will.
 	KnownBusy
 )
 
