@@ -10,33 +10,33 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
-// Filter says which messages [Client.CancelAll] is for: those that have the Tag, those that
-// have the Key, or, if both are given, those that have both.
+// Filter selects messages for [Client.CancelAll]: those with the Tag, those with the Key,
+// or, if both are given, those with both.
 type Filter struct{ Tag, Key string }
 
 // CancelCount counts the results of a [Client.CancelAll].
 type CancelCount struct {
-	// Done will never be published. MaybePublished are removed as well, but a copy of each
-	// may have been published before.
+	// Done messages will never be published. MaybePublished ones are removed as well, but
+	// a copy of each may have been published before.
 	Done, MaybePublished int
-	// TooLate were in flight: they are published, or come back, and then wait again.
+	// TooLate messages were in flight: each is published, or goes back to wait.
 	TooLate int
 }
 
-// CancelAll cancels all messages of the queue that match the filter and wait or are in the
-// dead letters, for example when a customer is deleted. It misses none that exists during the
+// CancelAll cancels all messages of the queue that match the filter and wait or are in the dead
+// letters, for example when a customer is deleted. It finds every message that exists during the
 // whole call, even one that is parked, retried, or claimed and put back. Messages that are
-// scheduled during the call may or may not be cancelled. Messages in flight count as TooLate, so
-// if none may be left, call it until it finds nothing.
+// scheduled during the call may or may not be cancelled. Messages in flight count as TooLate; if
+// none may be left, repeat the call until it finds nothing.
 //
-// By a tag it costs what it finds, up to fifty messages a script. By a Key it reads the names
-// of all messages in the Key's shard, about 2 µs of Redis' time each, up to 500 a script: prefer
-// a tag for frequent calls. It runs until it is done or ctx ends; the client's timeout does not
-// bound it.
+// By tag, the cost grows with the messages found; one script handles up to 50. By Key, it reads
+// the names of all messages in the Key's shard, about 2 µs of Redis' time each, up to 500 a
+// script, so prefer a tag for frequent calls. It runs until it is done or ctx ends; the client's
+// timeout does not bound it.
 //
 // After [ErrInvalid], [ErrNoLayout], [ErrUnavailable] and [ErrUnknown] the counted messages are
-// done, and the rest is not done or not known; after [ErrNotDurable] all are done. It may be
-// called again after each of them.
+// done, and the rest are not done or unknown; after [ErrNotDurable] all are done. It is safe to
+// call it again after any of them.
 func (c *Client) CancelAll(ctx context.Context, filter Filter) (CancelCount, error) {
 	if err := filter.check(); err != nil {
 		return CancelCount{}, err

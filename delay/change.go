@@ -8,19 +8,19 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// Cancel removes a message that waits, or is in the dead letters, so that it is
+// Cancel removes a message that waits or is in the dead letters, so that it is
 // never published.
 //
-// A message is named by its ID and its Key. If ref has no Key and nothing is found, the queue
-// is searched once for messages that have that ID under some Key. The search reads up to 1,000
-// waiting messages per shard, those due next, and as many dead letters, in up to 256 shards; a
-// client that keeps asking for missing messages reads at most 2,000 a second, with 20,000 at
-// once. If one is found, the answer is [ErrInvalid], whose field is the key, and nothing is
-// changed; if the search was not complete, the text of [ErrNotFound] says so.
+// ID and Key together identify a message. If ref has no Key and nothing is found, the client
+// searches the queue once for that ID under any Key. The search reads the 1,000 waiting
+// messages that are due next and up to 1,000 dead letters per shard, in up to 256 shards; over
+// all its searches, a client reads at most 2,000 messages a second, with a burst of 20,000. If
+// the search finds one, the answer is [ErrInvalid], whose field is the key, and nothing is
+// changed; if the search was incomplete, the text of [ErrNotFound] says so.
 //
-// Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished], with which
-// the message is removed all the same, [ErrUnavailable], [ErrUnknown],
-// [ErrNoLayout], [ErrInvalid], and [ErrNotDurable]. For the options see [Repeat].
+// Its errors are [ErrTooLate], [ErrNotFound], [ErrMaybePublished] (the message is
+// removed nevertheless), [ErrUnavailable], [ErrUnknown], [ErrNoLayout],
+// [ErrInvalid], and [ErrNotDurable]. For the options see [Repeat].
 func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -37,10 +37,10 @@ func (c *Client) Cancel(ctx context.Context, ref Ref, opts ...CallOption) error 
 	return c.errorOf(ctx, ref, c.queue.Cancel(ctx, ref.ID, ref.Key, c.confirm))
 }
 
-// CancelBatch is [Client.Cancel] of several messages: a result for each, by index, whose Err
-// is what Cancel would answer; the batch is not atomic. It costs a script for each fifty
-// messages of a shard. Repeat a call whose Err is [ErrUnknown] by Cancel with [Repeat].
-// The error is that of the whole batch, if no item could be tried.
+// CancelBatch cancels several messages and returns one result for each, by index, whose Err
+// is what [Client.Cancel] would answer. The batch is not atomic. It runs one script per
+// fifty messages of a shard. If a result's Err is [ErrUnknown], repeat it by Cancel with
+// [Repeat]. The returned error is that of the whole batch, if no item could be tried.
 func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -78,9 +78,8 @@ func (c *Client) CancelBatch(ctx context.Context, refs []Ref) ([]Result, error) 
 	return results, nil
 }
 
-// Reschedule moves a waiting message to another due time. A message in the dead
-// letters is put back, due then. Its errors and options are those
-// of [Client.Cancel].
+// Reschedule moves a waiting message to another due time. A dead letter is put
+// back with that due time. Its errors and options are those of [Client.Cancel].
 func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...CallOption) error {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -104,8 +103,8 @@ func (c *Client) Reschedule(ctx context.Context, ref Ref, when When, opts ...Cal
 	return c.errorOf(ctx, ref, c.queue.Reschedule(ctx, ref.ID, ref.Key, due, c.confirm))
 }
 
-// PublishNow makes a waiting message due now, by Redis' clock. A parked one still
-// waits until its route is back; one in the dead letters is put back. Its errors and
+// PublishNow makes a waiting message due now, by Redis' clock. A parked message
+// still waits until its route is back; a dead letter is put back. Its errors and
 // options are those of [Client.Cancel].
 func (c *Client) PublishNow(ctx context.Context, ref Ref, opts ...CallOption) error {
 	return c.Reschedule(ctx, ref, After(0), opts...)

@@ -26,9 +26,9 @@ type Client struct {
 	confirm store.Durability // of all calls
 }
 
-// NewClient returns a client for the queue of that name, in the Redis that rdb
-// speaks to. It does no I/O; the first call loads the queue's layout. Its errors
-// are [ErrInvalid].
+// NewClient returns a client for the named queue in the Redis that rdb is
+// connected to. It does no I/O; the first call loads the queue's layout. Its
+// only error is [ErrInvalid].
 func NewClient(rdb redis.UniversalClient, queue string, opts ...Option) (*Client, error) {
 	o := options{prefix: "delay", timeout: 10 * time.Second}
 	for _, set := range opts {
@@ -72,7 +72,7 @@ func (c *Client) begin(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.timeout)
 }
 
-// layout loads the queue's layout, if need be.
+// layout loads the queue's layout if it is not loaded yet.
 func (c *Client) layout(ctx context.Context) (*store.Layout, error) {
 	layout, err := c.queue.AwaitLayout(ctx)
 	if err != nil {

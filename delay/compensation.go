@@ -15,12 +15,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// Compensated is the status of a message that Redis did not take and the broker
-// has, see [WithCompensation]: a bridge brings it to Redis once that is back.
-// Until then Cancel, Reschedule and Get do not find it.
+// Compensated is the status of a message that Redis did not accept and that the
+// broker keeps instead, see [WithCompensation]: a bridge writes it to Redis
+// once Redis is back. Until then Cancel, Reschedule and Get do not find it.
 const Compensated Status = "compensated"
 
-// compensators bounds how many messages of a batch are given to the broker at once.
+// compensators bounds how many messages of a batch are sent to the broker at once.
 const compensators = 16
 
 type compensationOptions struct {
@@ -28,44 +28,43 @@ type compensationOptions struct {
 	topic   string
 }
 
-// WithCompensation gives a message to the broker if Redis is away or full:
-// publish sends body to the topic delay.compensation.<queue> of the broker that
-// the queue's sink names, and a bridge brings the message to Redis when it is
-// back. The result's Status is then [Compensated] and there is no error. Where
-// publish fails, too, the error is that of Redis with its cause joined, and also
-// [ErrUnknown]: the broker may have the message all the same. Repeat it with the
-// same ID and the policy [Keep].
+// WithCompensation hands a message to the broker if Redis is unavailable or
+// full: publish sends body to the topic delay.compensation.<queue> of the broker
+// behind the queue's sink, and a bridge writes the message to Redis when Redis
+// is back. The result's Status is then [Compensated] and its error nil. If
+// publish fails too, the error is that of Redis joined with the cause, and also
+// [ErrUnknown], because the broker may have the message nevertheless. Repeat the
+// call with the same ID and the policy [Keep].
 //
 // publish must return nil only after the broker has acknowledged the message
-// durably, end with ctx, and be safe for concurrent use: each message of a batch
-// is given to it alone, at most 16 at a time.
+// durably, must end with ctx, and must be safe for concurrent use: it is called
+// once per message, with at most 16 calls at a time.
 //
 //   - Kafka: acknowledgements of all replicas; write to the topic.
 //   - RabbitMQ: the sink's exchange, the topic as routing key, delivery mode
 //     persistent, mandatory, and wait for the confirmation.
 //   - NATS: a JetStream publish to the subject, waiting for its ack.
 //
-// A bridge makes the missing topics or queues when it first starts; until then
-// publish should fail rather than drop messages.
+// A bridge creates the missing topics or queues when it first starts; until
+// then publish should fail rather than drop messages.
 //
-// Only a call that provably had no effect is compensated: nothing is sent after
-// [ErrUnknown] or any other error than [ErrUnavailable] and [ErrFull], nor if the
-// caller's ctx has ended, nor under the policy [Replace], which needs an answer. Redis gets half of the call's time (see [WithTimeout] and the
-// ctx), the broker the rest. A due time given by [After] counts from the call,
-// by the last time that Redis told plus what has passed since; before Redis has
-// ever answered, by this machine's clock. Without an answer of Redis yet the
-// topic is not checked against the broker's rule.
+// Only a call that provably had no effect is compensated, that is, after [ErrUnavailable] and [ErrFull].
+// Nothing is sent after any other error, if the caller's ctx has ended, or under the policy [Replace], which
+// needs an answer. Redis gets half of the call's time (see [WithTimeout] and the ctx), the broker the rest. A
+// due time given by [After] counts from the call: by Redis' clock as last read plus the time since, or by
+// this machine's clock if Redis has never answered. Until Redis has answered once, the topic is not checked
+// against the broker's rule.
 //
-// The message is valid for 24 hours: a bridge that gets it later puts it into
-// the topic <topic>.dead and logs that. The broker must take a body that is a
-// third larger than the message's own. Another message that has the identity by
-// then is left alone, and the compensated one dropped, counted and logged.
+// A compensation message is valid for 24 hours: a bridge that gets it later moves
+// it to the topic <topic>.dead and logs that. The broker must accept a body a third
+// larger than the message's own. If another message has taken the identity by then,
+// that one stays, and the compensated one is dropped, counted and logged.
 func WithCompensation(publish func(ctx context.Context, topic string, headers map[string]string, body []byte) error) Option {
 	return func(o *options) { o.compensation.publish = publish }
 }
 
-// WithCompensationTopic names another topic than delay.compensation.<queue>; the
-// bridge must be configured alike.
+// WithCompensationTopic replaces the topic delay.compensation.<queue>; the
+// bridge must be configured with the same one.
 func WithCompensationTopic(topic string) Option {
 	return func(o *options) { o.compensation.topic = topic }
 }
@@ -87,7 +86,7 @@ func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) (
 		_, _ = c.check(ctx, &store.Layout{MaxMessage: message.DefaultMaxSize}, requests, results)
 		err = nil
 	}
-	// Redis' clock may have been learnt by this very call; its start is in the past.
+	// This call may be the first to read Redis' clock, so subtract what has passed since the call began.
 	start := c.queue.Now().Add(-time.Since(began))
 	var sending sync.WaitGroup
 	slots := make(chan struct{}, compensators)
@@ -105,16 +104,16 @@ func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) (
 	return results, err
 }
 
-// errBoth is what neither Redis nor the broker has taken for certain. To repeat that is a new
-// call, which may fail as fast.
+// errBoth is the error if neither Redis nor the broker is known to have the message.
+// Repeating it is a new call, which may fail as fast.
 var errBoth = fmt.Errorf("%w", ErrUnknown)
 
-// provablyNot reports whether the run did not happen.
+// provablyNot reports whether err proves that the run did not happen.
 func provablyNot(err error) bool {
 	return !errors.Is(err, ErrUnknown) && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull))
 }
 
-// compensateOne gives one message to the broker.
+// compensateOne sends one message to the broker.
 func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Request, result *Result) {
 	when, err := request.When.For(result.Ref).resolve(start)
 	if err != nil {
@@ -146,8 +145,8 @@ func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Re
 	result.Status, result.DueAt, result.Err = Compensated, time.UnixMilli(dueMs), nil
 }
 
-// tracedToken is the token of a message that no row of a database stands for, but
-// whose end leaves a trace, so that a second copy changes nothing.
+// tracedToken returns the token of a message that has no row in a database. Its
+// end leaves a tombstone nevertheless, so that a second copy changes nothing.
 func tracedToken() string {
 	var raw [12]byte
 	_, _ = rand.Read(raw[:]) // It never fails.

@@ -24,15 +24,15 @@ var (
 	// ErrMaybePublished is returned when the call was done, but a copy of the
 	// message may have been published before.
 	ErrMaybePublished = errors.New("delay: done, but a copy may have been published")
-	// ErrUnknown is returned when a reply was lost and it is unknown whether the call
+	// ErrUnknown is returned when a reply was lost, so it is unknown whether the call
 	// took effect. After that no run of the call can still take effect, so Get is
 	// accurate; but a message that is not found may have been published already. To
-	// make sure, repeat the call with [Repeat] within 59 s of its start.
+	// find out, repeat the call with [Repeat] within 59 s of its start.
 	ErrUnknown = store.ErrUnknown
 	// ErrForgotten is returned to a repetition, see [Repeat], if the result of the call is
-	// no longer known: it began too long ago, by our clock or by that of Redis, which was
-	// set. The repetition has changed nothing; look with Get, and remember that a message
-	// that is not found may have been published.
+	// no longer known: the call began too long ago, or Redis' clock was set forward. The
+	// repetition has changed nothing. Look with Get; a message that is not found may have
+	// been published.
 	ErrForgotten = store.ErrForgotten
 	// ErrUnavailable is returned when Redis was not reached. Nothing was changed.
 	ErrUnavailable = store.ErrUnavailable
@@ -42,11 +42,11 @@ var (
 	// ErrFull is returned when Redis has reached its memory limit, or the queue its
 	// budget (queues.*.budget in the bridge's configuration). Nothing was changed.
 	ErrFull = store.ErrFull
-	// ErrNoLayout is returned for a queue that no bridge, and no command with a
-	// configuration, has made yet; see [EnsureQueue].
+	// ErrNoLayout is returned for a queue that does not exist yet: a bridge, a
+	// command with a configuration, or [EnsureQueue] makes it.
 	ErrNoLayout = store.ErrNoLayout
 	// ErrInvalid is returned for input outside a limit, and for an option that
-	// this Redis does not have: its text names the field, the value and the
+	// this Redis does not support. Its text names the field, the value and the
 	// limit. Nothing was changed.
 	ErrInvalid = errors.New("delay: invalid")
 )
@@ -56,8 +56,9 @@ var (
 // never a body; Limit says what is allowed.
 type InvalidError = message.InvalidError
 
-// Done reports whether a call that answered err took effect: if err is nil, and also if a copy
-// may be out ([ErrMaybePublished]) or replicas are missing ([ErrNotDurable]). After [ErrUnknown] and [ErrForgotten] that is unknown, and it is false.
+// Done reports whether a call that returned err took effect: err is nil, a copy may be out
+// ([ErrMaybePublished]), or confirmations are missing ([ErrNotDurable]). It returns false for [ErrUnknown]
+// and [ErrForgotten], whose outcome is not known.
 func Done(err error) bool {
 	if err == nil {
 		return true
@@ -74,7 +75,7 @@ func invalid(field, value, limit string) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
 }
 
-// errorOf turns a store's answer into the call's error.
+// errorOf turns the store's answer into the call's error.
 func (c *Client) errorOf(ctx context.Context, ref Ref, answer store.Answer) error {
 	if answer.Err != nil {
 		return failed(answer.Err)

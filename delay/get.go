@@ -24,15 +24,15 @@ const (
 	Dead State = "dead"
 )
 
-// The states of a message that has ended. Get returns them if the queue keeps a history
-// (queues.*.history in the bridge's configuration), for as long as it remembers; else
+// The states of a message that has ended. Get returns them for as long as the queue's
+// history keeps the message (queues.*.history in the bridge's configuration); otherwise
 // such a message is not found.
 const (
 	// Published: the broker has acknowledged it.
 	Published State = "published"
 	// Cancelled: by Cancel, or by the row of an outbox.
 	Cancelled State = "cancelled"
-	// Dropped: it was later than its queue, or it itself, allows.
+	// Dropped: it was later than its queue, or its own [Late], allows.
 	Dropped State = "dropped"
 	// Purged: it was a dead letter, and was deleted.
 	Purged State = "purged"
@@ -41,8 +41,8 @@ const (
 // Info is a message as it is now.
 type Info struct {
 	Message
-	// UID names the message even if its ID is used again; consumers get it as [HeaderUID].
-	// Empty of one that has ended.
+	// UID identifies the message even if its ID is used again; consumers get it as
+	// [HeaderUID]. It is empty for a message that has ended.
 	UID   string
 	State State
 	// DueAt is the due time now in force.
@@ -51,26 +51,26 @@ type Info struct {
 	ScheduledAt time.Time
 	// Attempt is the number of the next attempt to publish it, or of the running one.
 	Attempt int
-	// Reason is why it is in the dead letters, or ended otherwise than published.
+	// Reason is why it is in the dead letters, or why it ended without being published.
 	Reason string
-	// End is what became of the message, if State is that of an ended one; else what became
-	// of the message that had the identity before, or of this one before it was put back
+	// End says how the message ended, if State is that of an ended one. Otherwise it says
+	// how the previous message of this identity ended, or this one before it was put back
 	// from the dead letters. Nil if the queue remembers nothing.
 	End *End
-	// BodyErr is why a stored Body is missing here: it is encrypted, see [WithEncryption],
-	// with a key that the client does not have, or not for this message. It names the key's
-	// id.
+	// BodyErr is why Body is empty although one is stored: it is encrypted, see
+	// [WithEncryption], with a key that the client does not have, or it was encrypted for
+	// another message. It names the key's id.
 	BodyErr error
 }
 
-// End is what became of a message, as the queue's history tells.
+// End says how a message ended, according to the queue's history.
 type End struct {
 	// State is Published, Cancelled, Dropped, Purged, or Dead.
 	State State
 	// At is when, by Redis' clock.
 	At time.Time
-	// Place is where the broker has stored it: "partition 3 offset 8812" of Kafka,
-	// "stream ORDERS sequence 17" of NATS. Empty if it did not tell, as RabbitMQ.
+	// Place is where the broker stored it: "partition 3 offset 8812" in Kafka, "stream
+	// ORDERS sequence 17" in NATS. Empty if the broker does not tell, like RabbitMQ.
 	Place string
 	// Topic, DueAt and Attempt are as in [Info]; DueAt is zero if it is not known.
 	Topic   string
@@ -80,9 +80,9 @@ type End struct {
 	Reason string
 }
 
-// Get returns the message as it is now. One that has ended has neither headers nor body,
-// and is [ErrNotFound] if the queue does not remember it; a forgotten Key is handled as by
-// [Client.Cancel]. Other errors are [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
+// Get returns the message as it is now. A message that has ended has neither headers nor body,
+// and is [ErrNotFound] if the queue does not remember it. If ref lacks the Key, Get searches for
+// it as [Client.Cancel] does. Other errors are [ErrUnavailable], [ErrNoLayout] and [ErrInvalid].
 func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
@@ -101,7 +101,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Info, error) {
 	return c.livingInfo(ref, &found)
 }
 
-// endedInfo is a message of which the history tells.
+// endedInfo is a message that only the history knows.
 func endedInfo(ref Ref, last *message.End) Info {
 	end := endOf(last)
 	return Info{
@@ -127,7 +127,7 @@ func (c *Client) livingInfo(ref Ref, found *inspect.Found) (Info, error) {
 	bodyErr := seal.Open(c.extras.keys, &found.Message)
 	if bodyErr != nil {
 		found.Body = nil
-		found.Headers, _, _ = message.CutSealed(found.Headers) // What is wrong with it, bodyErr says.
+		found.Headers, _, _ = message.CutSealed(found.Headers) // bodyErr says what is wrong with it.
 	}
 	uid := found.UID()
 	headers, _ := message.CutUID(found.Headers)

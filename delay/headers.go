@@ -8,20 +8,20 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// Names of the headers that every published message has beside its own, on all brokers.
+// Names of the headers that every published message has besides its own, on all brokers.
 const (
-	// HeaderUID names the message: every copy of it has the same, whatever its attempt, even
-	// after a reschedule, and each schedule gives a new one. Consumers drop copies by it, not
-	// by the ID: an ID may be used again, and its next message would be dropped.
+	// HeaderUID identifies the message: all copies of it have the same value, whatever the attempt
+	// and even after a reschedule, and each schedule makes a new one. Consumers deduplicate by it
+	// and not by the ID, because an ID may be used again and its next message would be dropped.
 	HeaderUID = message.HeaderUID
-	// HeaderID is the message's ID, HeaderQueue the delay queue that it waited in.
+	// HeaderID is the message's ID, HeaderQueue the queue in which it waited.
 	HeaderID    = message.HeaderID
 	HeaderQueue = message.HeaderQueue
-	// HeaderDueAt is the due time that was in force, HeaderScheduledAt when the message was
-	// accepted first: RFC 3339 in UTC with three decimals.
+	// HeaderDueAt is the due time in force when it was published, HeaderScheduledAt the
+	// time at which the message was first accepted: RFC 3339 in UTC with three decimals.
 	HeaderDueAt       = message.HeaderDueAt
 	HeaderScheduledAt = message.HeaderScheduledAt
-	// HeaderAttempt is 1 + how often publishing may have begun before.
+	// HeaderAttempt is 1 plus the number of earlier attempts that may have begun publishing.
 	HeaderAttempt = message.HeaderAttempt
 )
 
@@ -34,7 +34,7 @@ const (
 
 // Delivery is what the headers tell a consumer of a published message.
 type Delivery struct {
-	// UID names the message, see [HeaderUID]: remember it to drop copies.
+	// UID identifies the message, see [HeaderUID]: remember it to drop copies.
 	UID                string
 	ID, Queue          string
 	DueAt, ScheduledAt time.Time
@@ -42,10 +42,10 @@ type Delivery struct {
 	Tags               []string
 }
 
-// ReadHeaders reads the headers of a published message, which get returns by their names:
-// the method Get of NATS' headers and of net/textproto's, or a look into a map. If a bridge
-// without delay-uid has published the message, its ID and scheduling time name it, the same in
-// all copies of such bridges. The error is [ErrInvalid], for a message that delaybridge has not
+// ReadHeaders reads the headers of a published message. get returns a header by its name: the
+// method Get of NATS' headers and of net/textproto's, or a lookup in a map. If the bridge was
+// too old to set delay-uid, the UID is made of ID and scheduling time, which is the same in all
+// copies from such bridges. The error is [ErrInvalid], for a message that delaybridge has not
 // published.
 func ReadHeaders(get func(name string) string) (Delivery, error) {
 	d := Delivery{UID: get(HeaderUID), ID: get(HeaderID), Queue: get(HeaderQueue)}

@@ -6,7 +6,7 @@ import (
 )
 
 // JSON is a topic whose messages have bodies of type T, as JSON. Producers and
-// consumers that share it cannot disagree about either:
+// consumers that share it agree on topic and type:
 //
 //	const OrderTimeout = delay.JSON[Order]("order.timeout")
 //
@@ -14,8 +14,8 @@ import (
 //	order, err := OrderTimeout.Decode(body)
 type JSON[T any] string
 
-// Message returns a message of that ID to the topic, with the header content-type. The
-// caller may set what else a message has. The error is that of [json.Marshal].
+// Message returns a message to the topic with that ID and the header content-type. The
+// caller may set its other fields. The error is that of [json.Marshal].
 func (topic JSON[T]) Message(id string, body T) (Message, error) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
@@ -26,7 +26,7 @@ func (topic JSON[T]) Message(id string, body T) (Message, error) {
 	}, nil
 }
 
-// Decode returns what the body of a message to the topic says. The error is that of
+// Decode decodes the body of a message to the topic. The error is that of
 // [json.Unmarshal].
 func (topic JSON[T]) Decode(body []byte) (T, error) {
 	var decoded T

@@ -6,7 +6,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// LateAction is what becomes of a message that could not be published in time.
+// LateAction says what happens to a message that could not be published in time.
 type LateAction string
 
 // The actions.
@@ -15,20 +15,20 @@ const (
 	LatePublish LateAction = "publish"
 	// LateDead sends it to the dead letters.
 	LateDead LateAction = "dead"
-	// LateDrop removes it: it is counted and logged. A message of which a copy may be out
-	// is published again instead.
+	// LateDrop removes it, counted and logged. A message of which a copy may be out is
+	// published again instead.
 	LateDrop LateAction = "drop"
 )
 
-// Late says how long after its due time a message may be published, and what becomes of
-// one that is later, for example after an outage or a pause.
+// Late says how long after its due time a message may be published, and what happens to
+// it after that, for example after an outage or a pause.
 type Late struct {
-	// After is 1 ms or more; with LatePublish it says nothing.
+	// After is 1 ms or more; it has no meaning with LatePublish.
 	After time.Duration
 	Then  LateAction
 }
 
-// headers are the message's own, with what it carries in reserved ones.
+// headers returns the message's own headers and the reserved ones for Tags and Late.
 func (m *Message) headers() (map[string]string, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err != nil {

@@ -8,24 +8,24 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// WithLogger has the client log what its callers do not see: calls that were done, or
-// answered, only after Redis had failed or refused a run of them, at level warn with the
-// event "repeated", the verb, how long they took and the cause. That is what a failover,
-// a slow Redis or a change of shards looks like to a producer. There is a line a second
-// at the most; "more" tells how many have had none. Errors are the callers', and are not
-// logged; nor are bodies, ids or keys. Without it, and with nil, nothing is logged.
+// WithLogger makes the client log what its callers do not see: calls that succeeded, or were
+// answered, only after Redis had failed or refused a run. A failover, a slow Redis or a change
+// of shards looks like that to a producer. The line has the level warn, the event "repeated",
+// the verb, the time taken and the cause. At most one line a second is written; "more" counts
+// the calls left out. Errors are returned to the callers and not logged; bodies, ids and keys
+// are never logged. Without this option, or with nil, nothing is logged.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.extras.logger = l } }
 
 // repeatedEvery is the least time between two lines.
 const repeatedEvery = time.Second
 
-// repeatedLog writes a line for calls that were repeated.
+// repeatedLog logs calls that were repeated.
 type repeatedLog struct {
 	logger *slog.Logger
 
 	mu   sync.Mutex
-	next time.Time // no line before
-	more int       // without a line since the last one
+	next time.Time // no line earlier than this
+	more int       // calls without a line since the last one
 }
 
 func (l *repeatedLog) add(r store.Repetition) {

@@ -9,8 +9,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// Message is what a producer schedules. ID, Key, Topic, Headers and Body have
-// at most 960 KiB together, see [WithMaxSize].
+// Message is what a producer schedules. ID, Key, Topic, Headers and Body may
+// have 960 KiB together, see [WithMaxSize].
 type Message struct {
 	// ID names the message within its Key: 1 to 255 bytes of UTF-8 without
 	// control characters and outer spaces. Empty means a new ULID.
@@ -21,19 +21,18 @@ type Message struct {
 	// Topic is where the message is published: a Kafka topic, a RabbitMQ routing
 	// key, a NATS subject.
 	Topic string
-	// Headers pass through unchanged: at most 64. Names are printable ASCII
-	// without colon and space; delay-*, nats-*, CC and BCC are reserved. Values
-	// are UTF-8 without control characters but inner tabs, and outer spaces.
+	// Headers pass through unchanged: at most 64. Names are printable ASCII without
+	// colon and space; delay-*, nats-*, CC and BCC are reserved. Values are UTF-8
+	// without outer spaces and without control characters, except inner tabs.
 	Headers map[string]string
 	// Body is published byte for byte.
 	Body []byte
-	// Tags say what the message belongs to, so that operators find and change such
-	// messages together: at most 8, each 1 to 64 bytes of printable UTF-8 without
-	// spaces and commas. Consumers get them, sorted, each once and joined by commas, as
-	// the header delay-tags.
+	// Tags group messages, so that operators can find and change them together: at most
+	// 8, each 1 to 64 bytes of printable UTF-8 without spaces and commas. Consumers get
+	// them as the header delay-tags, sorted, without repetitions, and joined by commas.
 	Tags []string
-	// Late says how late the message may be published, and what becomes of it if it is
-	// later; zero is the queue's configuration. Consumers get it as the header delay-late.
+	// Late says how late the message may be published, and what happens to it after that;
+	// zero means the queue's configuration. Consumers get it as the header delay-late.
 	Late Late
 }
 
@@ -47,17 +46,17 @@ type Status string
 
 // What a schedule did.
 const (
-	// Created: the message waits.
+	// Created: a new message waits.
 	Created Status = "created"
-	// Replaced: as Created, in the place of another message.
+	// Replaced: the message took the place of another one, and waits.
 	Replaced Status = "replaced"
-	// Existing: a message of that identity was there already and was left alone.
+	// Existing: a message of that identity existed already and was not changed.
 	Existing Status = "existing"
 )
 
 // Result is the answer to a schedule.
 type Result struct {
-	// Ref is the message's identity; filled even when there is an error.
+	// Ref is the message's identity. It is set even if there is an error.
 	Ref Ref
 	// DueAt is the due time of the message that waits, by Redis' clock; zero
 	// if it is not known.
@@ -75,13 +74,13 @@ type Request struct {
 	When    When
 	// Conflict is the policy for this message; zero is the client's.
 	Conflict Conflict
-	// Repeat is the Err of an earlier batch's result for the same message, as of
+	// Repeat is the Err that an earlier batch returned for the same message, see
 	// [Repeat]; nil for a new call.
 	Repeat error
 }
 
-// When is a due time, made by [After] or [At]. The zero value is none: a call with it
-// answers [ErrInvalid].
+// When is a due time, made by [After] or [At]. The zero value is no due time, and is
+// answered with [ErrInvalid].
 type When struct {
 	kind   whenKind
 	after  time.Duration
@@ -98,23 +97,23 @@ const (
 )
 
 // After is a due time counted from the moment at which Redis accepts the
-// message: 0 or less publishes at once. At most 10 years.
+// message; 0 or less publishes at once. The limit is 10 years.
 func After(d time.Duration) When { return When{kind: isAfter, after: d} }
 
-// At is an instant; one that is past publishes at once. From 1970 to 10 years
-// from now. It is rounded up to whole milliseconds.
+// At is a due time at an instant, from 1970 to 10 years from now; an instant in
+// the past publishes at once. It is rounded up to whole milliseconds.
 func At(t time.Time) When { return When{kind: isAt, at: t} }
 
-// Spread adds a part of over to the due time: from none to less than all of it, in whole
-// milliseconds, by the message's identity, and so the same every time. A wave of messages that
-// would be due at once is spread evenly. 0 or less adds nothing. A message without an ID is
-// spread by the one that it gets.
+// Spread delays the due time by 0 up to over (exclusive), in whole milliseconds, so that a
+// wave of messages that would be due at once is spread evenly. The share is a hash of the
+// message's identity, so it is the same every time; a message without an ID is spread by the
+// one that it gets. An over of 0 or less adds nothing.
 func (w When) Spread(over time.Duration) When {
 	w.spread = over
 	return w
 }
 
-// For returns the due time of the message of that identity: what Spread adds is added.
+// For returns the due time for the message of that identity, with the share of Spread added.
 func (w When) For(ref Ref) When {
 	part := message.Spread(ref.Key, ref.ID, w.spread)
 	if w.kind == isAt {
@@ -127,14 +126,14 @@ func (w When) For(ref Ref) When {
 	return w
 }
 
-// Instant returns the instant that [At] was given, and false if [After] made
-// the due time.
+// Instant returns the instant given to [At], and false if [After] made the due
+// time.
 func (w When) Instant() (time.Time, bool) { return w.at, w.kind == isAt }
 
-// Delay returns the time that [After] was given, and 0 if [At] made the due time.
+// Delay returns the duration given to [After], and 0 if [At] made the due time.
 func (w When) Delay() time.Duration { return w.after }
 
-// Check reports whether a due time was given at all. Its error is [ErrInvalid].
+// Check returns [ErrInvalid] for the zero value, and nil otherwise.
 func (w When) Check() error {
 	if w.kind == never {
 		return invalid("due", "", "none was given: use After or At")

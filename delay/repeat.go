@@ -12,27 +12,27 @@ type CallOption func(*callOptions)
 
 type callOptions struct{ earlier error }
 
-// Repeat makes a call the repetition of an earlier one, whose error it is given:
+// Repeat makes a call the repetition of an earlier one. err is the error that the earlier call returned:
 //
 //	res, err := client.Schedule(ctx, m, when)
 //	for errors.Is(err, delay.ErrUnknown) && ctx.Err() == nil {
 //		res, err = client.Schedule(ctx, m, when, delay.Repeat(err))
 //	}
 //
-// The loop ends with the call's answer, with ctx, or with [ErrForgotten]: from 59 s after
-// the first call's start on, or if Redis' clock was set forward by as much, its result is no
-// longer known. A repetition begins at the earliest 100 ms after the end of the call before.
+// The loop ends with the call's answer, with ctx, or with [ErrForgotten]: 59 s after the
+// first call's start, or if Redis' clock was set forward by as much, the result is no longer
+// known. A repetition begins at least 100 ms after the end of the previous call.
 //
-// After [ErrUnknown] it is the same call: if that took effect, the repetition gets its answer
-// and does nothing again, even if the message was cancelled, replaced or moved since. Only
-// a message that was published meanwhile leaves no trace and is created again: that copy is
-// marked as one of which another may be out, and has a delay-attempt of 2 or more. After
-// every other error, and after nil, it is a new call.
+// After [ErrUnknown] it is the same call: if the first took effect, the repetition returns
+// its answer and changes nothing, even if the message was cancelled, replaced or moved since.
+// The exception is a message that was published meanwhile: it leaves no trace and is created
+// again, marked as one of which another copy may be out, with a delay-attempt of 2 or more.
+// After every other error, and after nil, it is a new call.
 //
-// The verb, the message and its due time must be those of the earlier call, and so
-// must the policy be, as far as it is [Replace] or not; another verb, queue or
-// identity is [ErrInvalid]. An empty ID is the one that the earlier call made.
-// The error works in the process that got it.
+// The verb, the message and its due time must be those of the earlier call, and
+// the policy must be [Replace] again if it was; another verb, queue or identity is
+// [ErrInvalid]. An empty ID stands for the one that the earlier call made. The
+// error is valid only in the process that got it.
 func Repeat(err error) CallOption { return func(o *callOptions) { o.earlier = err } }
 
 func repeated(opts []CallOption) error {
@@ -51,8 +51,8 @@ const (
 	verbReschedule = "reschedule"
 )
 
-// earlier is the call of which err tells that its outcome is unknown, nil where
-// there is none. Without an ID ref is any of the Key.
+// earlier returns the call whose outcome err says is unknown, or nil if there
+// is none. A ref without an ID matches any ID under its Key.
 func (c *Client) earlier(ctx context.Context, err error, verb string, ref Ref) (*store.UnknownCall, error) {
 	var unknown *store.UnknownError
 	if !errors.As(err, &unknown) {

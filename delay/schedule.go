@@ -19,18 +19,18 @@ import (
 //
 // Its errors are [ErrDuplicate], [ErrTooLate] under the policy Replace,
 // [ErrInvalid], [ErrNoLayout], [ErrFull], [ErrUnavailable], [ErrUnknown], and
-// [ErrNotDurable], with which the message is scheduled all the same. For the
-// options see [Repeat].
+// [ErrNotDurable] (the message is scheduled nevertheless). For the options see
+// [Repeat].
 func (c *Client) Schedule(ctx context.Context, m Message, when When, opts ...CallOption) (Result, error) {
 	// An error of the batch is the item's, too.
 	results, _ := c.ScheduleBatch(ctx, []Request{{Message: m, When: when, Repeat: repeated(opts)}})
 	return results[0], results[0].Err
 }
 
-// ScheduleBatch schedules several messages: one result an item, by index. An
-// item's error, as of Schedule, does not fail the others; the batch is not
-// atomic: messages that replace others (see [Request]) are scheduled after the rest of it.
-// The error is that of the whole batch, if no item could be tried.
+// ScheduleBatch schedules several messages and returns one result for each, by index. An
+// item's error is that of [Client.Schedule] and does not fail the others. The batch is not
+// atomic: messages that replace others (see [Request]) are scheduled after the rest. The
+// returned error is that of the whole batch, if no item could be tried.
 func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	ctx, span := c.spans.Begin(ctx)
 	var results []Result
@@ -88,7 +88,7 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 	return results, nil
 }
 
-// identity is the message's, and the call that the request repeats, if any.
+// identity returns the message's identity, and the call that the request repeats, if any.
 func (c *Client) identity(ctx context.Context, r *Request) (Ref, *store.UnknownCall, error) {
 	verb := verbSchedule
 	if c.policy(r) == Replace {
@@ -145,7 +145,7 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 	return accepted, at
 }
 
-// toMessage is the message as it is stored: sealed, if the client has keys.
+// toMessage returns the message as it is stored: sealed, if the client has keys.
 func (c *Client) toMessage(m *Message, id string) (message.Message, error) {
 	headers, err := m.headers()
 	stored := message.Message{Queue: c.queue.Name(), ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}

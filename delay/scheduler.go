@@ -3,9 +3,9 @@ package delay
 import "context"
 
 // Scheduler has the methods of a [Client] that a producer calls. Code that takes it instead of a
-// Client can be tested with a queue of package delaytest, or with a value that embeds one and
-// answers some call with an error. Code that calls one or two of the methods should declare its
-// own interface. It gets a method when Client gets one.
+// Client can be tested with a queue of package delaytest, or with a type that embeds such a
+// queue and returns errors from some method. Code that calls only one or two of the methods
+// should declare its own interface. Scheduler grows with Client.
 type Scheduler interface {
 	Schedule(ctx context.Context, m Message, when When, opts ...CallOption) (Result, error)
 	ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error)

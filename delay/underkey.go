@@ -9,26 +9,26 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// What a client spends on searches for forgotten Keys, in messages read. A search reads a page
-// of each shard, and a client that mostly asks for missing messages must not read the queue
+// The budget for searches for forgotten Keys, in messages read. A search reads a page of each
+// shard, and a client that mostly asks for missing messages must not read the whole queue
 // again and again.
 const (
 	lookAtMost   = 1_000 // of those that wait in a shard, and of its dead letters
 	looksAtOnce  = 20_000
 	looksASecond = 2_000
-	lookCosts    = 8 // a page, beside what is on it
+	lookCosts    = 8 // a page, in addition to its messages
 	lookTakes    = time.Second
 )
 
-// lookBudget limits how many messages such searches read.
+// lookBudget limits how many messages the searches of a client read.
 type lookBudget struct {
 	mu    sync.Mutex
 	spent float64
 	as    time.Time
 }
 
-// reserve returns how many messages of each page may be looked at, 0 if there is no
-// budget, and takes what that may cost.
+// reserve takes the possible cost of a search from the budget, and returns how many
+// messages it may read of each page, 0 if the budget is used up.
 func (l *lookBudget) reserve(pages int) (each, cost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,8 +49,8 @@ func (l *lookBudget) refund(cost int) {
 	l.spent -= float64(cost)
 }
 
-// notFound are the errors of refs for which nothing was found: [ErrNotFound], or [ErrInvalid] for
-// one without a Key whose ID exists under some Key.
+// notFound returns the errors of refs for which nothing was found: [ErrNotFound], or [ErrInvalid]
+// for a ref without a Key whose ID exists under some Key.
 func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
 	errs, keys := make(map[Ref]error, len(refs)), map[string]string{}
 	for _, ref := range refs {
@@ -68,7 +68,7 @@ func (c *Client) notFound(ctx context.Context, refs ...Ref) map[Ref]error {
 		case key != "":
 			errs[Ref{ID: id}] = invalid("key", "", fmt.Sprintf("a message of the id %q is there under the key %q", id, key))
 		case !whole:
-			errs[Ref{ID: id}] = fmt.Errorf("%w: without a key; not all that have a key were looked through for its id", ErrNotFound)
+			errs[Ref{ID: id}] = fmt.Errorf("%w: no key was given, and the search for its id under other keys was incomplete", ErrNotFound)
 		}
 	}
 	return errs

@@ -13,7 +13,7 @@ import (
 type Published struct {
 	ID, Key, Topic string
 	Body           []byte
-	// Headers are the message's own and those that the bridge adds, as delay-id.
+	// Headers are the message's own and those that the bridge adds, such as delay-id.
 	Headers map[string]string
 	// DueAt is when it was due, At when it was published.
 	DueAt, At time.Time
@@ -22,8 +22,8 @@ type Published struct {
 // Ref is the message's identity.
 func (p Published) Ref() delay.Ref { return delay.Ref{ID: p.ID, Key: p.Key} }
 
-// Advance lets time pass: what is due by then is published, in due order, each at its
-// due time. It returns those messages. 0 publishes what is due now.
+// Advance moves the clock forward by d. Every message that becomes due is published
+// at its due time, in due order, and returned. 0 publishes what is due now.
 func (q *Queue) Advance(d time.Duration) []Published {
 	q.t.Helper()
 	end := q.Now().Add(d).Truncate(time.Millisecond)
@@ -37,8 +37,8 @@ func (q *Queue) Advance(d time.Duration) []Published {
 	return q.Published()[before:]
 }
 
-// next goes on to the next message that is due by the end, and settles it; false
-// if there is none.
+// next moves the clock to the next message that is due by end and settles it. It
+// returns false if there is none.
 func (q *Queue) next(end time.Time) bool {
 	for {
 		q.bridge.mu.Lock()
@@ -102,9 +102,9 @@ func (q *Queue) publish(m *message.Claimed, now time.Time) message.Verdict {
 	return message.Verdict{Verb: message.VerbAck, Published: true}
 }
 
-// Handle calls consume for each message that is published to the topic, by the
-// goroutine that calls [Queue.Advance]: it stands for the consumer, and may schedule
-// more. Until it returns, the message is in flight: a cancel answers
+// Handle calls consume for each message that is published to the topic, in the
+// goroutine that calls [Queue.Advance]. consume plays the consumer, and may schedule
+// more messages. Until it returns, its message is in flight, so a cancel answers
 // [delay.ErrTooLate].
 func (q *Queue) Handle(topic string, consume func(Published)) {
 	q.bridge.mu.Lock()
@@ -112,17 +112,17 @@ func (q *Queue) Handle(topic string, consume func(Published)) {
 	q.bridge.handlers[topic] = consume
 }
 
-// Refuse has the broker refuse all messages to the topic for ever: they go to the dead
-// letters, with that reason, when they are due.
+// Refuse makes the broker refuse all messages to the topic from now on: when they are
+// due, they go to the dead letters with that reason.
 func (q *Queue) Refuse(topic, reason string) {
 	q.bridge.mu.Lock()
 	defer q.bridge.mu.Unlock()
 	q.bridge.refused[topic] = reason
 }
 
-// Pause has nothing published, as in an outage, while the clock may go on, and
-// [Queue.Resume] ends that: the next Advance publishes what has become due, or does
-// what the messages' Late says. Both may be called twice.
+// Pause stops publishing, as an outage does, while the clock may go on. After
+// [Queue.Resume], the next Advance publishes what has become due, or does what the
+// messages' Late says. Calling either twice is harmless.
 func (q *Queue) Pause() { q.setPaused(true) }
 
 // Resume ends a Pause.
@@ -134,8 +134,8 @@ func (q *Queue) setPaused(paused bool) {
 	q.bridge.paused = paused
 }
 
-// Published returns what was published so far, in order, to these topics, or to all
-// where none is given.
+// Published returns the messages published so far, in order, to these topics, or to
+// all if none is given.
 func (q *Queue) Published(topics ...string) []Published {
 	q.bridge.mu.Lock()
 	defer q.bridge.mu.Unlock()

@@ -12,25 +12,25 @@
 //		m := queue.RequirePublished("order.timeout")
 //	}
 //
-// The client is the real one, and so are the scripts that it runs, in a Redis within
-// the process: calls answer exactly as in production, with all checks, limits and
-// errors. The package stands for the bridge and the broker behind it. Nothing
-// listens, nothing sleeps, and queues of parallel tests do not know each other. It
-// works in a bubble of testing/synctest, too.
+// The client is the real one, and runs the real scripts in a Redis within the
+// process, so calls answer exactly as in production, with all checks, limits and
+// errors. The package replaces the bridge and the broker. It opens no port and never
+// sleeps, and queues of parallel tests are independent. It works in a bubble of
+// testing/synctest, too.
 //
 // # Time
 //
-// The clock stands still until [Queue.Advance] moves it, and then goes from one due
-// time to the next, up to the end: each message is published at the very instant at
-// which it is due, what [Queue.Handle] schedules meanwhile included.
+// The clock stands still until [Queue.Advance] moves it. Then it goes from one due
+// time to the next, so that each message is published at the very instant at which
+// it is due, including those that [Queue.Handle] schedules meanwhile.
 //
-// A due time by [delay.At] counts from this clock, which begins with the time of day: a
-// producer that computes one with its own clock should be given [Queue.Now].
+// A due time by [delay.At] is measured on this clock, which starts at the current time.
+// If a producer computes due times with a clock of its own, pass it [Queue.Now].
 //
-// # What is not there
+// # What is not simulated
 //
-// A broker that is slow, down or refuses one message of several, attempts, duplicates,
-// and [delay.ErrMaybePublished]: those need a real bridge, see `bridge dev`. Calls that
-// fail because Redis does are made by a value that embeds the queue and answers in its
+// A broker that is slow, down or refuses one message of several; attempts; duplicates;
+// and [delay.ErrMaybePublished]. Those need a real bridge, see `bridge dev`. To test
+// calls that fail because Redis does, embed the queue in a type that answers in its
 // place.
 package delaytest

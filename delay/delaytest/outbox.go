@@ -13,8 +13,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 )
 
-// DB is what rows are read through, as [*sql.Tx], [*sql.DB], or what pgxtx.Wrap makes of a
-// transaction of pgx: all that package outbox takes.
+// DB reads rows: a [*sql.Tx], a [*sql.DB], or a transaction of pgx wrapped by pgxtx.Wrap,
+// as package outbox takes them.
 type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -23,19 +23,19 @@ type DB interface {
 const defaultTable = "delay_outbox"
 
 // LoadOutbox does what a bridge does with the rows that package outbox has written for
-// this queue: the pending ones are scheduled, cancelled and rescheduled, in their
-// order. From a transaction it sees what that has written, from a [*sql.DB] what was
-// committed; a transaction of pgx is wrapped by pgxtx.Wrap. The rows are only read, and
-// each counts once: call it after each step of the test. An empty table is "delay_outbox".
+// this queue: it applies the pending schedules, cancels and reschedules in their order.
+// Through a transaction it sees what that has written, through a [*sql.DB] what was
+// committed; wrap a transaction of pgx by pgxtx.Wrap. It only reads the rows, and applies
+// each once, so call it after each step of the test. An empty table means "delay_outbox".
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	shop.PlaceOrder(ctx, tx, 42) // calls box.Schedule(ctx, tx, "orders", …)
 //	queue.LoadOutbox(tx, "")
 //	queue.RequireScheduled("order.timeout", delay.After(30*time.Minute))
 //
-// A row that a bridge would refuse ends the test. The database's clock does not follow
-// the queue's: a row brings the queue's clock forward to when it was written, and what
-// it says counts from there.
+// A row that a bridge would refuse fails the test at once. The database's clock does
+// not follow the queue's, so a row moves the queue's clock forward to the time at
+// which it was written, and its delay counts from there.
 func (q *Queue) LoadOutbox(tx DB, table string) {
 	q.t.Helper()
 	if table == "" {
@@ -74,8 +74,8 @@ type outboxRow struct {
 	headers, body            []byte
 }
 
-// nextRow reads the first pending row behind one; [sql.ErrNoRows] if there is none. The
-// statement needs no dialect: the name of a queue has no quotes.
+// nextRow reads the first pending row after the given one; [sql.ErrNoRows] if there is
+// none. The statement needs no dialect, because the name of a queue has no quotes.
 func (q *Queue) nextRow(tx DB, table string, after int64) (r outboxRow, err error) {
 	const columns = "id, op, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END, created_ms, message_id, message_key, topic, headers, body"
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE queue = '%s' AND status = 0 AND id > %d ORDER BY id LIMIT 1", columns, table, q.store.Name(), after)
@@ -95,11 +95,11 @@ func (q *Queue) nextRow(tx DB, table string, after int64) (r outboxRow, err erro
 	return r, err
 }
 
-// writing is longer than a database takes between reading its clock for a row's due
-// time and for its creation, rounded apart: an Advance by the delay gets there.
+// writing exceeds the time between a database's two clock reads, for a row's due time and for
+// its creation, which are rounded separately. So an Advance by the delay reaches the due time.
 const writing = 10 * time.Millisecond
 
-// load does what one row says. Whether an operation came in time is no fault of it.
+// load applies one row. An operation that came too late is no error.
 func (q *Queue) load(r outboxRow) error {
 	if written := time.UnixMilli(r.createdMs).Add(writing); written.After(q.Now()) {
 		q.clock.set(written)

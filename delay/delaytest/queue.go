@@ -16,11 +16,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// prefix is that of the keys, as a client has it by default.
+// prefix is a client's default prefix of the keys.
 const prefix = "delay"
 
 // Queue is a queue in memory, and the client of a producer. It is safe for concurrent
-// use, but for [Queue.Advance], which one goroutine calls at a time.
+// use, except that only one goroutine at a time may call [Queue.Advance].
 type Queue struct {
 	// Client is a client of the queue, with the default options.
 	*delay.Client
@@ -53,7 +53,7 @@ func (c *clock) set(to time.Time) {
 	c.redis.SetTime(to)
 }
 
-// bridge is what stands behind the queue: a bridge, a broker, and consumers.
+// bridge plays what is behind the queue: a bridge, a broker, and consumers.
 type bridge struct {
 	mu        sync.Mutex // guards all
 	claims    uint64
@@ -90,14 +90,14 @@ type options struct {
 // WithBroker sets the broker. By default any topic of 1 to 255 bytes is valid.
 func WithBroker(b Broker) Option { return func(o *options) { o.broker = b } }
 
-// WithStart sets what the clock shows at first. By default it is the present.
+// WithStart sets the clock's first time. The default is the current time.
 func WithStart(at time.Time) Option { return func(o *options) { o.start = at } }
 
-// WithKeyring is for producers that use [delay.WithEncryption]: bodies are opened with the
-// keys, of what is published, as a bridge does, and of what is listed.
+// WithKeyring is for producers that use [delay.WithEncryption]: the queue opens the bodies of
+// published messages with these keys, as a bridge does, and also those of listed messages.
 func WithKeyring(keys *delay.Keyring) Option { return func(o *options) { o.keys = keys } }
 
-// New makes a queue of that name, which ends with the test.
+// New makes a queue of that name, and closes it when the test ends.
 func New(t testing.TB, name string, opts ...Option) *Queue {
 	t.Helper()
 	o := options{start: time.Now()}
@@ -120,7 +120,7 @@ func New(t testing.TB, name string, opts ...Option) *Queue {
 	})
 	q.store = store.New(q.rdb, prefix, name)
 	q.Client = q.NewClient()
-	// One shard: so there is one order, that of the due times.
+	// One shard, so that there is one order: that of the due times.
 	_, err := q.store.Layouts().Ensure(q.ctx(), store.Layout{
 		Shards: 1, Sink: message.SinkType(o.broker), MaxMessage: message.DefaultMaxSize,
 	})
@@ -136,10 +136,10 @@ func (q *Queue) NewClient(opts ...delay.Option) *delay.Client {
 	return client
 }
 
-// Now is what the clock shows, in whole milliseconds.
+// Now returns the clock's time in whole milliseconds.
 func (q *Queue) Now() time.Time { return q.clock.now() }
 
-// must ends the test for what cannot be: nothing here fails by itself.
+// must ends the test on an error that cannot happen: nothing here fails by itself.
 func (q *Queue) must(what string, err error) {
 	q.t.Helper()
 	if err != nil {
@@ -147,6 +147,6 @@ func (q *Queue) must(what string, err error) {
 	}
 }
 
-// ctx is for calls that cannot hang, since all is in this process. It outlives
-// the test's own, for what runs at its end.
+// ctx needs no deadline: its calls stay in this process and cannot hang. It
+// outlives the test's own, for cleanups.
 func (q *Queue) ctx() context.Context { return context.WithoutCancel(q.t.Context()) }

@@ -11,22 +11,22 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// tolerance is how far from the time that a test asks for a due time may be: producers
-// that compute it with a clock of their own are a little off.
+// tolerance is the permitted difference between the expected and the actual due time:
+// producers that compute it with a clock of their own are a little off.
 const tolerance = time.Second
 
-// AnyTime is for [Queue.RequireScheduled], if it does not matter when. It is an instant
-// that no message is due at, and so no due time that was forgotten, which is refused.
+// AnyTime tells [Queue.RequireScheduled] that the due time does not matter. The zero
+// [delay.When] does not: it counts as forgotten and is refused.
 var AnyTime = delay.At(time.Unix(-1, 0))
 
-// Scheduled returns what waits, in due order, to these topics, or to all where none is
-// given.
+// Scheduled returns the messages that wait, in due order, of these topics, or of all
+// if none is given.
 func (q *Queue) Scheduled(topics ...string) []delay.Info {
 	q.t.Helper()
 	return q.list(inspect.StateScheduled, topics)
 }
 
-// Dead returns the dead letters, oldest first, of these topics, or of all where none is
+// Dead returns the dead letters, oldest first, of these topics, or of all if none is
 // given.
 func (q *Queue) Dead(topics ...string) []delay.Info {
 	q.t.Helper()
@@ -57,8 +57,8 @@ func (q *Queue) list(state inspect.State, topics []string) (found []delay.Info) 
 	}
 }
 
-// RequireScheduled ends the test unless a message to the topic waits that is due then,
-// within a second, and returns the first one:
+// RequireScheduled returns the first waiting message to the topic that is due then,
+// give or take a second, and fails the test at once if there is none:
 //
 //	m := queue.RequireScheduled("order.timeout", delay.After(30*time.Minute))
 //	m := queue.RequireScheduled("order.timeout", delaytest.AnyTime)
@@ -85,8 +85,8 @@ func (q *Queue) RequireScheduled(topic string, when delay.When) delay.Info {
 	return delay.Info{}
 }
 
-// RequireNotScheduled ends the test if a message waits to one of the topics, or at all
-// where none is given.
+// RequireNotScheduled fails the test at once if a message to one of the topics waits,
+// or any message if none is given.
 func (q *Queue) RequireNotScheduled(topics ...string) {
 	q.t.Helper()
 	if waiting := q.Scheduled(topics...); len(waiting) > 0 {
@@ -94,8 +94,8 @@ func (q *Queue) RequireNotScheduled(topics ...string) {
 	}
 }
 
-// RequirePublished ends the test unless a message was published to the topic so far,
-// and returns the last one.
+// RequirePublished returns the last message published to the topic, and fails the
+// test at once if there is none.
 func (q *Queue) RequirePublished(topic string) Published {
 	q.t.Helper()
 	found := q.Published(topic)
@@ -106,8 +106,8 @@ func (q *Queue) RequirePublished(topic string) Published {
 	return found[len(found)-1]
 }
 
-// RequireNotPublished ends the test if a message was published to one of the topics, or
-// at all where none is given.
+// RequireNotPublished fails the test at once if a message was published to one of the
+// topics, or any message if none is given.
 func (q *Queue) RequireNotPublished(topics ...string) {
 	q.t.Helper()
 	if found := q.Published(topics...); len(found) > 0 {
@@ -115,8 +115,8 @@ func (q *Queue) RequireNotPublished(topics ...string) {
 	}
 }
 
-// RequireNothing ends the test if a message waits, was published or is in the dead
-// letters, of one of the topics, or at all where none is given.
+// RequireNothing fails the test at once if a message to one of the topics waits,
+// was published or is in the dead letters, or any message if none is given.
 func (q *Queue) RequireNothing(topics ...string) {
 	q.t.Helper()
 	q.RequireNotScheduled(topics...)
@@ -168,7 +168,7 @@ func name(id, key string) string {
 	return id + " (key " + key + ")"
 }
 
-// tell says when that is, by the clock and from now.
+// tell formats an instant, absolute and relative to now.
 func (q *Queue) tell(at time.Time) string {
 	from := "now"
 	switch d := at.Sub(q.Now()); {

@@ -6,9 +6,9 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// settleConflicts does what the policies of the rows say whose identity is taken: they are
-// answered, or written as replaces. Those wait for no lock, since the index of live
-// messages has them only when the bridge has ended the one before.
+// settleConflicts applies the conflict policy to the rows whose identity is taken: it
+// answers them, or writes them as replacements. A replacement waits for no lock, since it
+// enters the index of live messages only when the bridge has ended the message before it.
 func (n *insertion) settleConflicts(ctx context.Context, rows []*row) error {
 	var taken, replaces []*row
 	for _, r := range rows {
@@ -41,10 +41,10 @@ func (n *insertion) settleConflicts(ctx context.Context, rows []*row) error {
 	return n.insert(ctx, replaces)
 }
 
-// freed are those of the rows whose identity has a message that a pending cancel is about.
-// They get it for a target.
+// freed returns the rows whose identity has a message with a pending cancel. That message
+// becomes their target.
 func (n *insertion) freed(ctx context.Context, rows []*row) (freed []*row, err error) {
-	const times = 3 // that a query has the identity
+	const times = 3 // how often the query names the identity
 	args := make([]any, 0, times*identityColumns*len(rows))
 	for _, r := range rows {
 		for range times {

@@ -27,66 +27,66 @@ const (
 	scheduleCode = iota
 	cancelCode
 	rescheduleCode
-	// replaceCode is a message's until it takes the place of the one before it.
+	// replaceCode is the code of a message that has not yet taken the place of the one before it.
 	replaceCode
 )
 
 var opNames = []Op{scheduleCode: OpSchedule, cancelCode: OpCancel, rescheduleCode: OpReschedule, replaceCode: OpSchedule}
 
-// State is what became of a row.
+// State says how far a row has come, or how it ended.
 type State string
 
 // The states of a row.
 const (
-	// Pending: the bridge has not yet taken it to Redis, or waits until it is
-	// nearly due.
+	// Pending: the bridge has not yet brought it to Redis, perhaps because it
+	// is not due soon.
 	Pending State = "pending"
 	// Stored: Redis has the message, with what the row asked for.
 	Stored State = "stored"
 	// Published: the broker has acknowledged it.
 	Published State = "published"
-	// Cancelled: the message is not published. Of a cancel: it came in time.
+	// Cancelled: the message will not be published. For a cancel: it came in time.
 	Cancelled State = "cancelled"
-	// TooLate is of a cancel or reschedule: the message was being published, or
+	// TooLate, for a cancel or reschedule: the message was being published, or
 	// had been. Nothing was changed.
 	TooLate State = "too_late"
-	// Unknown is of a cancel or reschedule: it was done, but a copy of the message
+	// Unknown, for a cancel or reschedule: it was done, but a copy of the message
 	// may have been published before, or the message was never seen.
 	Unknown State = "unknown"
 	// Refused: the row's Reason says why it can never be scheduled.
 	Refused State = "refused"
-	// Superseded is of a cancel or reschedule: a later reschedule was applied before it.
-	// One that changed nothing overtakes none.
+	// Superseded, for a cancel or reschedule: a later reschedule was applied before it.
+	// A reschedule that changed nothing supersedes none.
 	Superseded State = "superseded"
 )
 
-// states are in the order in which the table numbers them.
+// states lists the states in the order of their numbers in the table.
 var states = []State{Pending, Stored, Published, Cancelled, TooLate, Unknown, Refused, Superseded}
 
 // storedStatus is the number of [Stored].
 const storedStatus = 1
 
-// Row is what the table knows of a message: its last operation.
+// Row is the last operation on a message, as the table has it.
 type Row struct {
 	Ref   delay.Ref
 	Op    Op
 	State State
 	// Reason is why it was refused.
 	Reason string
-	// DueAt is the due time in force, or the one asked for; zero of a cancel.
+	// DueAt is the due time in force, or the requested one; zero for a cancel.
 	DueAt time.Time
 	// CreatedAt is when the row was written, by the database's clock.
 	CreatedAt time.Time
-	// FinishedAt is when it got its last state; zero while it is pending or stored.
+	// FinishedAt is when it reached its final state; zero while it is pending or stored.
 	FinishedAt time.Time
 	// Revision grows with each operation that has a row of its own, see [WithMerge].
 	Revision int64
 }
 
 // Get returns the last operation on a message, as the transaction or the pool sees
-// it, and what became of it. The errors are [delay.ErrNotFound] where the table has
-// nothing of that identity (rows are deleted a while after their message has
-// ended), [delay.ErrInvalid], and those of the database.
+// it, and its state. The errors are [delay.ErrNotFound] if the table has no row of
+// that identity (rows are deleted some time after their message has ended),
+// [delay.ErrInvalid], and those of the database.
 func (o *Outbox) Get(ctx context.Context, tx DB, queue string, ref delay.Ref) (Row, error) {
 	if err := o.ready(tx, queue); err != nil {
 		return Row{}, err
@@ -107,8 +107,8 @@ func (o *Outbox) Get(ctx context.Context, tx DB, queue string, ref delay.Ref) (R
 	return row, nil
 }
 
-// rowColumns are what scan reads. Of a reschedule that others may be merged into, the due time
-// is in the column revision.
+// rowColumns are the columns that scan reads. A reschedule into which others may be merged has
+// its due time in the column revision.
 const rowColumns = "id, op, status, reason, CASE WHEN op = 2 AND revision > 0 THEN revision ELSE due_ms END AS due_ms, created_ms, finished_ms, target"
 
 // newest reads the newest row of an identity.
@@ -122,8 +122,8 @@ func (o *Outbox) newest(ctx context.Context, tx DB, queue string, ref delay.Ref)
 	if row.Op != OpReschedule || status != storedStatus {
 		return row, nil
 	}
-	// It was applied, so the message's own row knows what came after. Which that is, it
-	// knows but where it was written before the message could be seen.
+	// It was applied, so the message's own row knows what came after. The operation
+	// names that row, unless it was written before the message was visible.
 	applied := append(identity, row.Revision)
 	query, args := o.newestOf(" AND op = 0 AND revision = ?"), slices.Concat(applied, applied)
 	if target.Valid {
@@ -151,7 +151,7 @@ func (o *Outbox) newestOf(condition string) string {
 	return "SELECT * FROM (" +
 		"(" + columns + o.fromLive() + condition + ") UNION ALL " +
 		"(" + columns + other + condition + " ORDER BY id DESC LIMIT 1)" +
-		// A message that lives may be older than one whose place it took.
+		// A live message may be older than the one that it replaced.
 		") AS newest ORDER BY CASE WHEN op = 0 AND status > 1 THEN 1 ELSE 0 END, id DESC LIMIT 1"
 }
 

@@ -11,19 +11,19 @@ import (
 
 const identityColumns = 3
 
-// present reads the present of a live row and locks it, unless another transaction has,
-// such as the relay's. It finds nothing where that is impossible: MySQL before 8.0.22
-// wants more rights than a producer has, and takes it all for comments, as each
-// database takes the other's words; MariaDB with innodb_snapshot_isolation, which
-// 11.6.2 made the default, would end the transaction.
+// present reads the current version of a live row and locks it, unless another
+// transaction (such as the relay's) has locked it. If that is impossible, it finds
+// nothing: MySQL before 8.0.22 requires more rights than a producer has, so it sees
+// only comments, as each database does with the other's words; MariaDB with
+// innodb_snapshot_isolation, the default since 11.6.2, would end the transaction.
 const present = "SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) FROM %s" +
 	" WHERE id = ? /*M!110402 AND NOT @@innodb_snapshot_isolation */" +
 	" /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */"
 
-// leaveOut answers the duplicates among the rows, and returns the others. It is
-// for MySQL, where an INSERT that meets a duplicate locks the gap beside it in the
-// unique index: transactions with other ids wait then, and deadlock. What this
-// does not find, the INSERT still meets.
+// leaveOut answers the duplicates among the rows, and returns the others. MySQL
+// needs it because an INSERT that meets a duplicate locks the gap beside it in the
+// unique index, so transactions with other ids wait and deadlock. Duplicates that
+// it does not find, the INSERT still detects.
 func (n *insertion) leaveOut(ctx context.Context, rows []*row) ([]*row, error) {
 	asked := newIdentities(rows)
 	if len(asked) > 1 {
@@ -38,12 +38,12 @@ func (n *insertion) leaveOut(ctx context.Context, rows []*row) ([]*row, error) {
 	return unanswered(rows), err
 }
 
-// findLive answers the rows whose identity has a live message that is not due, and
-// returns those where it is due, with its id.
+// findLive answers the rows whose identity has a live message that is not due yet,
+// and returns the rows with a due one, and its id.
 //
-// Under REPEATABLE READ, a plain read shows the past. Its word is taken for what
-// is not due: only operations end that, and they count when the bridge has done
-// them. What is due may have been published since.
+// Under REPEATABLE READ, a plain read shows the past. That suffices for a
+// message that is not due: only operations end it, and they count once the
+// bridge has applied them. A due message may have been published since.
 func (n *insertion) findLive(ctx context.Context, rows []*row) (due []*row, ids []any, err error) {
 	args := make([]any, 0, identityColumns*len(rows))
 	for _, r := range rows {
@@ -65,9 +65,9 @@ func (n *insertion) findLive(ctx context.Context, rows []*row) (due []*row, ids 
 	return due, ids, nil
 }
 
-// findPresent answers the rows whose identity has a message that is live now, by
-// its id. The lock on that has no gap, but keeps the bridge from it: hence it is
-// not asked while the bridge has time to take it.
+// findPresent answers the rows whose identity has a message that is live now,
+// which it reads by id. That locks no gap, but it does lock the bridge out of
+// the row, so it is not used for messages that are not due yet.
 func (n *insertion) findPresent(ctx context.Context, rows []*row, ids []any) error {
 	live, err := n.look(ctx, n.tx, fmt.Sprintf(present, n.table), len(rows), ids)
 	if err != nil {
@@ -82,8 +82,8 @@ func (n *insertion) findPresent(ctx context.Context, rows []*row, ids []any) err
 }
 
 // countLive counts the identities that have a live message. Most batches have no
-// duplicate, and this costs a third of insertion.look. The join has one plan
-// whatever the statistics say, and needs no memory of the range optimizer.
+// duplicate, and this costs a third of insertion.look. The join has the same
+// plan whatever the statistics say, and needs no memory of the range optimizer.
 func (n *insertion) countLive(ctx context.Context, rows []*row) (int, error) {
 	args := make([]any, 0, identityColumns*len(rows))
 	for _, r := range rows {
@@ -97,8 +97,8 @@ func (n *insertion) countLive(ctx context.Context, rows []*row) (int, error) {
 	return count, err
 }
 
-// newIdentities returns the rows whose identity another may have, and answers
-// those that have one of a row before them.
+// newIdentities returns the rows whose identity the table may have, and answers
+// those that repeat the identity of an earlier row.
 func newIdentities(rows []*row) []*row {
 	asked := make([]*row, 0, len(rows))
 	seen := make(map[delay.Ref]bool, len(rows))
@@ -124,13 +124,13 @@ func unanswered(rows []*row) []*row {
 	return left
 }
 
-// look runs a query several times at once. Each answer is a column, since not
-// every [Tx] can read more than one row.
+// look runs a query several times in one statement. Each answer is a
+// column, since not every [Tx] can read more than one row.
 func (o *Outbox) look(ctx context.Context, tx Tx, query string, times int, args []any) ([]sql.NullInt64, error) {
 	return o.lookBoth(ctx, tx, []string{query}, times, args)
 }
 
-// lookBoth is look of several queries, by turns.
+// lookBoth is look for several queries, whose answers alternate.
 func (o *Outbox) lookBoth(ctx context.Context, tx Tx, queries []string, times int, args []any) ([]sql.NullInt64, error) {
 	if times == 0 {
 		return nil, nil

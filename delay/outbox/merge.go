@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// mergeMargin is how far away the due times of a message and of its pending reschedule are
-// at the least where another one is merged into that. For as long as the transaction is
-// open, the bridge does not see to the row.
+// mergeMargin is how far in the future the due times of a message and of its pending
+// reschedule must be for another reschedule to be merged. As long as the transaction is
+// open, the bridge cannot handle the row.
 const mergeMargin = time.Minute
 
-// merged is the column revision of an operation: of a reschedule that others may be merged
-// into, the due time in force, in the place of that in due_ms; in no index has it an entry.
-// 0 is that of all others: the relay has noted that it may try it. What a relay may have tried
-// is changed no more: Redis may have applied it without our knowing. See docs/model/Merge.tla.
+// merged returns an operation's column revision. For a reschedule into which others may be merged,
+// it is the due time in force, instead of due_ms, and no index has it. For all other operations it
+// is 0; on a reschedule, 0 is the relay's note that it may try it. After that note the row must
+// not change, because Redis may have applied it without our knowing. See docs/model/Merge.tla.
 func (o *Outbox) merged(op int, d dueTime) string {
 	ms := d.ms
 	if !d.relative {
 		ms = time.Until(time.UnixMilli(d.ms)).Milliseconds()
 	}
-	if !o.merges || op != rescheduleCode || ms <= mergeMargin.Milliseconds() { // What is due soon is never changed, so there is nothing to note.
+	if !o.merges || op != rescheduleCode || ms <= mergeMargin.Milliseconds() { // A row that is due soon is never changed, so the relay has nothing to note.
 		return "0"
 	}
 	return o.constant(d)
 }
 
-// constant is a due time without an argument.
+// constant is a due time as SQL without an argument.
 func (o *Outbox) constant(d dueTime) string {
 	ms := strconv.FormatInt(max(1, d.ms), 10)
 	if d.relative {
@@ -38,7 +38,7 @@ func (o *Outbox) constant(d dueTime) string {
 	return ms
 }
 
-// lastOfEach are the last ones of each identity: those before are merged into them.
+// lastOfEach returns the last operation of each identity; earlier ones are merged into it.
 func lastOfEach(list []operation) []operation {
 	last := make([]operation, 0, len(list))
 	for _, it := range list { // They are in the order of their identities.
@@ -51,7 +51,7 @@ func lastOfEach(list []operation) []operation {
 }
 
 // mergeReschedules writes the due times of a chunk into the pending reschedules of their
-// messages, and inserts those that have none or whose is locked, so it never waits.
+// messages. If there is none, or it is locked, it inserts a row, so it never waits.
 func (o *Outbox) mergeReschedules(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
 	if o.dialect == MySQL {
 		return o.mergeByNumber(ctx, tx, queue, op, list)
@@ -64,8 +64,8 @@ func (o *Outbox) mergeReschedules(ctx context.Context, tx Tx, queue string, op i
 		values[i] = fmt.Sprintf("(%[1]s, %[1]s, %[1]s, %[1]s, %[2]s, %[3]t)", o.text(), o.dueSQL(it.due), o.merged(op, it.due) != "0")
 		args = append(args, queue, it.ref.Key, it.ref.ID, it.token, it.due.ms)
 	}
-	// The newest operation is looked for first and then locked: to lock what is not locked
-	// would find an older one. What has changed since the look is seen when it is locked.
+	// First find the newest operation, then lock it: a search that skips locked rows would
+	// find an older one. If the row has changed in between, the lock shows it.
 	ofItem := strings.NewReplacer("queue = ? AND message_key = ? AND message_id = ?",
 		"queue = w.queue AND message_key = w.message_key AND message_id = w.message_id").Replace
 	query := "WITH wanted (queue, message_key, message_id, token, due_ms, merges) AS (VALUES " + strings.Join(values, ", ") + ")," +
@@ -79,7 +79,7 @@ func (o *Outbox) mergeReschedules(ctx context.Context, tx Tx, queue string, op i
 	return err
 }
 
-// mergeOne is mergeReschedules of one, which PostgreSQL plans in half the time.
+// mergeOne is mergeReschedules for one operation, which PostgreSQL plans in half the time.
 func (o *Outbox) mergeOne(ctx context.Context, tx Tx, queue string, op int, it *operation) error {
 	const of = "queue = ? AND message_key = ? AND message_id = ?"
 	mine := strings.NewReplacer(of, "queue = $1 AND message_key = $2 AND message_id = $3").Replace
@@ -97,22 +97,22 @@ func (o *Outbox) mergeOne(ctx context.Context, tx Tx, queue string, op int, it *
 	return err
 }
 
-// isMergeable is the condition of a pending reschedule that may be changed.
+// isMergeable is the SQL condition for a pending reschedule that may be changed.
 func (o *Outbox) isMergeable(t string) string {
 	return fmt.Sprintf("%[1]s.op = %[2]d AND %[1]s.status = 0 AND %[1]s.revision > %[3]s + %[4]d", t, rescheduleCode, o.now(), mergeMargin.Milliseconds())
 }
 
-// isFar is the condition of a live message that is not due soon.
+// isFar is the SQL condition for a live message that is not due soon.
 func (o *Outbox) isFar(t string) string {
 	return fmt.Sprintf("%[1]s.op = 0 AND %[1]s.status IN (0, 1) AND %[1]s.due_ms > %[2]s + %[3]d", t, o.now(), mergeMargin.Milliseconds())
 }
 
-// mergeByNumber is for MySQL, which has no UPDATE that leaves out what is locked, and locks
-// what a subquery of one reads.
+// mergeByNumber is for MySQL, whose UPDATE cannot skip locked rows and locks the rows that
+// its subqueries read.
 func (o *Outbox) mergeByNumber(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
 	newest := "SELECT CASE WHEN " + o.isMergeable("t") + " AND EXISTS (SELECT 1 FROM " + o.table + " h WHERE h.id = t.target AND " + o.isFar("h") +
 		") THEN t.id END" + strings.Replace(o.fromOperations(), " FORCE", " t FORCE", 1) + " ORDER BY t.id DESC LIMIT 1"
-	const times = 3 // that the queries have the identity
+	const times = 3 // how often the queries name the identity
 	args := make([]any, 0, times*identityColumns*len(list))
 	for _, it := range list {
 		args = append(append(args, twice(queue, it.ref)...), queue, it.ref.Key, it.ref.ID)

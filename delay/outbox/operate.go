@@ -12,17 +12,16 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// Cancel records in the transaction that a message shall not be published. It
-// returns at once, whatever the message's state; [Outbox.Get] tells afterwards
-// whether it came in time. The errors are [delay.ErrInvalid] and those of the
-// database.
+// Cancel records in the transaction that a message is cancelled. It returns at
+// once, whatever the message's state; [Outbox.Get] tells afterwards whether it
+// came in time. The errors are [delay.ErrInvalid] and those of the database.
 func (o *Outbox) Cancel(ctx context.Context, tx Tx, queue string, ref delay.Ref) error {
 	return only(o.operate(ctx, tx, queue, cancelCode, []Change{{Ref: ref}}))
 }
 
-// CancelBatch is [Outbox.Cancel] of several messages: one result an item, by index. What
-// is invalid leaves its mates written. The rows are written in the order of their keys and
-// ids, so that two batches never deadlock. The error is nil if every item was written.
+// CancelBatch is [Outbox.Cancel] for several messages and returns one result for each, by index. An
+// invalid item does not keep the others from being written. The rows are written in the order of their
+// keys and ids, so that two batches never deadlock. The error is nil if every item was written.
 func (o *Outbox) CancelBatch(ctx context.Context, tx Tx, queue string, refs []delay.Ref) ([]delay.Result, error) {
 	changes := make([]Change, len(refs))
 	for i, ref := range refs {
@@ -37,19 +36,19 @@ type Change struct {
 	When delay.When
 }
 
-// Reschedule records in the transaction that a message shall have another due
-// time, as [Outbox.Schedule] takes it. It answers as [Outbox.Cancel].
+// Reschedule records in the transaction that a message has a new due time, with
+// the limits of [Outbox.Schedule]. Its errors are those of [Outbox.Cancel].
 func (o *Outbox) Reschedule(ctx context.Context, tx Tx, queue string, ref delay.Ref, when delay.When) error {
 	return only(o.operate(ctx, tx, queue, rescheduleCode, []Change{{ref, when}}))
 }
 
-// RescheduleBatch is [Outbox.Reschedule] of several messages, and answers as
-// [Outbox.CancelBatch].
+// RescheduleBatch is [Outbox.Reschedule] for several messages, with the results
+// of [Outbox.CancelBatch].
 func (o *Outbox) RescheduleBatch(ctx context.Context, tx Tx, queue string, changes []Change) ([]delay.Result, error) {
 	return o.operate(ctx, tx, queue, rescheduleCode, changes)
 }
 
-// only is the error of a batch of one.
+// only returns the error of a batch of one.
 func only(results []delay.Result, err error) error {
 	if results[0].Err != nil {
 		return results[0].Err
@@ -105,7 +104,7 @@ func (o *Outbox) operate(ctx context.Context, tx Tx, queue string, op int, chang
 	return results, err
 }
 
-// operations are those of the changes that are valid, in the order of their identities.
+// operations returns the operations of the valid changes, in the order of their identities.
 func (o *Outbox) operations(tx Tx, queue string, op int, changes []Change, results []delay.Result) ([]operation, error) {
 	if err := o.ready(tx, queue); err != nil {
 		return nil, err
@@ -129,8 +128,8 @@ func (o *Outbox) operations(tx Tx, queue string, op int, changes []Change, resul
 	return list, nil
 }
 
-// insertOperations inserts a chunk. In MySQL it reads the messages' rows before: a SELECT
-// inside the INSERT would lock what it reads, and so wait for the relay.
+// insertOperations inserts a chunk. In MySQL it reads the messages' rows first, because a
+// SELECT inside the INSERT would lock what it reads, and so wait for the relay.
 func (o *Outbox) insertOperations(ctx context.Context, tx Tx, queue string, op int, list []operation) error {
 	target, targets := "("+o.standingID()+")", make([]sql.NullInt64, len(list))
 	if o.dialect == MySQL {
@@ -149,7 +148,7 @@ func (o *Outbox) insertOperations(ctx context.Context, tx Tx, queue string, op i
 
 // insertAbout inserts operations with their targets.
 func (o *Outbox) insertAbout(ctx context.Context, tx Tx, queue string, op int, list []operation, target string, targets []sql.NullInt64) error {
-	const columns = 6 // that have an argument
+	const columns = 6 // with an argument
 	values, args := make([]string, len(list)), make([]any, 0, (columns+2*identityColumns)*len(list))
 	for i, it := range list {
 		values[i] = fmt.Sprintf("(%[1]s, %[1]s, %[1]s, %[2]d, %[1]s, %[3]s, %[4]s, %[5]s)", o.text(), op, o.dueSQL(it.due), o.merged(op, it.due), target)
@@ -166,7 +165,7 @@ func (o *Outbox) insertAbout(ctx context.Context, tx Tx, queue string, op int, l
 
 const operationColumns = " (queue, message_key, message_id, op, token, due_ms, revision, target)"
 
-// twice is an identity as [Outbox.standingID] wants it.
+// twice returns an identity as the arguments of [Outbox.standingID].
 func twice(queue string, ref delay.Ref) []any {
 	return []any{queue, ref.Key, ref.ID, queue, ref.Key, ref.ID}
 }

@@ -23,7 +23,7 @@ type Dialect = schema.Dialect
 // The dialects.
 const (
 	PostgreSQL = schema.Postgres
-	// MySQL is for MariaDB, too.
+	// MySQL also stands for MariaDB.
 	MySQL = schema.MySQL
 )
 
@@ -34,9 +34,9 @@ type Outbox struct {
 	options
 	// err is the error of the options; every call returns it.
 	err error
-	// queues are those that were pushed to, by name, with their layouts.
+	// queues are the queues of earlier pushes by name, with their layouts.
 	queues sync.Map
-	// pinFailed is when Redis did not answer a [Tracked] the last time.
+	// pinFailed is when Redis last failed to answer a [Tracked].
 	pinFailed atomic.Pointer[time.Time]
 }
 
@@ -73,25 +73,25 @@ type extras struct {
 // returns when the broker has acknowledged it.
 type Publisher func(ctx context.Context, topic string, headers map[string]string, body []byte) error
 
-// WithTable sets the table's name: "delay_outbox", or what the bridge's
-// configuration says. 1 to 41 of a-z 0-9 _, the first no digit, and before it, where
-// the session would look elsewhere, its schema and a dot: "app.delay_outbox". In
-// MySQL, a schema is a database.
+// WithTable sets the table's name, which must be the one in the bridge's
+// configuration; the default of both is "delay_outbox". A name has 1 to 41 of a-z 0-9
+// _ and does not begin with a digit. Put the schema and a dot before it if the session
+// would look elsewhere: "app.delay_outbox". In MySQL, a schema is a database.
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
 // WithMaxSize sets the size limit of a message in bytes. The default is 960 KiB,
-// that of a queue; the bridge refuses rows beyond the queue's own.
+// as for a queue; the bridge refuses rows beyond the queue's own limit.
 func WithMaxSize(bytes int) Option { return func(o *options) { o.maxSize = bytes } }
 
-// WithConflict sets what Schedule does with an identity of which the table has a message
-// that is not published or cancelled: [delay.Reject], the default, [delay.Keep] or
-// [delay.Replace]. A [delay.Request] may have its own.
+// WithConflict sets what Schedule does if the table has a message of that identity that
+// is not published or cancelled: [delay.Reject], the default, [delay.Keep] or
+// [delay.Replace]. A [delay.Request] may have its own policy.
 //
-// Replace replaces that message. The bridge cancels it first, and only then is the new one on
-// its way; while the old one is being published, the new one waits. Bridges of a version without
-// Replace refuse such rows: upgrade them first. Until the bridge has handled a Replace, the
-// table has no message of it that a Schedule could conflict with. If the old message is
-// published before that, a later Schedule succeeds, and its message is the one that is replaced.
+// Replace replaces that message. The bridge cancels the old one before it schedules the new one;
+// while the old one is being published, the new one waits. Bridges of a version without Replace
+// refuse such rows, so upgrade them first. Until the bridge has handled a Replace, a Schedule
+// does not see its new message. If the old message is published before that, a later Schedule
+// succeeds, and its message is the one that is replaced.
 func WithConflict(c delay.Conflict) Option {
 	return func(o *options) {
 		if o.conflict = c; c == delay.AsClient {
@@ -100,22 +100,22 @@ func WithConflict(c delay.Conflict) Option {
 	}
 }
 
-// WithMerge makes [Outbox.Reschedule] write its due time into the row of the reschedule before
-// it, if the bridge has not begun with that: a timeout that is postponed again and again costs
-// one row, not one each time. Then both have one row, and one answer.
+// WithMerge makes [Outbox.Reschedule] write its due time into the row of the previous
+// reschedule, if the bridge has not begun to apply that one. So a timeout that is postponed
+// again and again costs one row in total. Merged reschedules share one row and one answer.
 //
 // The row stays locked until the transaction ends, and until then the bridge cannot apply the
-// earlier reschedule. So it merges only if neither the message nor that reschedule is due within
-// a minute, if no one else has locked the row, and, so that no call fails for it, in PostgreSQL
-// only at READ COMMITTED and in MariaDB only without innodb_snapshot_isolation. In all other
-// cases it adds a row. Producers need UPDATE on the table. Upgrade bridges of a version without
-// it first.
+// earlier reschedule. So Reschedule merges only if neither the message nor that reschedule is
+// due within a minute and nobody else has locked the row. It also merges only where no call can
+// fail because of it: in PostgreSQL at READ COMMITTED, in MariaDB without
+// innodb_snapshot_isolation. In all other cases it adds a row. Producers need UPDATE on the
+// table. Upgrade bridges of a version without WithMerge first.
 func WithMerge() Option { return func(o *options) { o.merges = true } }
 
 // WithSink says which broker a queue's messages go to, so that [Outbox.Schedule]
-// refuses what that broker could never take; else the bridge refuses the row soon
-// after the commit. [Outbox.Track] with [WithRedis] reads it from Redis. Give it once
-// per queue.
+// refuses topics and headers that this broker could never accept; without it, the
+// bridge refuses the row soon after the commit. [Outbox.Track] with [WithRedis] reads
+// the broker from Redis instead. Give it once per queue.
 func WithSink(queue string, sink Sink) Option {
 	return func(o *options) {
 		if o.sinks == nil {
@@ -125,25 +125,25 @@ func WithSink(queue string, sink Sink) Option {
 	}
 }
 
-// WithNotify wakes the relays of a bridge that has "notify: true", in PostgreSQL,
-// at the commit. It saves up to a poll's interval, but commits with a
-// notification pass one at a time through the whole server.
+// WithNotify wakes the relays at the commit, in PostgreSQL, if the bridge has
+// "notify: true". It saves up to one poll interval, but PostgreSQL lets commits
+// with a notification through one at a time, over the whole server.
 func WithNotify() Option { return func(o *options) { o.notify = true } }
 
 // WithRedis is for [Outbox.Track]: the Redis of the bridge, and the prefix of all
-// its keys, "delay" if it is empty. What Redis says of a queue there, its sink and
-// size limit, counts for every [Outbox.Schedule] of the next minute.
+// its keys; an empty prefix means "delay". The sink and the size limit that Redis
+// has for a queue then apply to every [Outbox.Schedule] of the next minute.
 func WithRedis(rdb redis.UniversalClient, prefix string) Option {
 	return func(o *options) { o.rdb, o.prefix = rdb, prefix }
 }
 
-// WithHorizon is for [Outbox.Track]: messages due later than that are left to the
-// bridge. The default is an hour, as the bridge's.
+// WithHorizon is for [Outbox.Track]: messages due later than d from now are left
+// to the bridge. The default is one hour, like the bridge's.
 func WithHorizon(d time.Duration) Option { return func(o *options) { o.horizon = d } }
 
 // WithCompensation is for [Outbox.Track]: messages that could not be written to Redis
 // are sent to the bridge through the broker. The bridge finds the row anyway; this is
-// only sooner if the database is under load.
+// only faster if the database is under load.
 func WithCompensation(publish Publisher) Option {
 	return func(o *options) { o.compensation.publish = publish }
 }
@@ -154,8 +154,8 @@ func WithCompensationTopic(topic string) Option {
 	return func(o *options) { o.compensation.topic = topic }
 }
 
-// WithTracerProvider sets who makes the spans of Schedule and ScheduleBatch, and so the
-// traceparent of messages that have none. By default there are no spans; see [delay.WithTracerProvider].
+// WithTracerProvider sets the provider for the spans of Schedule and ScheduleBatch, and so for the
+// traceparent of messages without one. By default there are no spans; see [delay.WithTracerProvider].
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *options) { o.added.tracers = p }
 }
@@ -202,13 +202,13 @@ func (o *Outbox) check() error {
 	return o.checkSinks()
 }
 
-// name is the table's without its schema: its indexes and its notifications have it.
+// name is the table's name without its schema, which its indexes and notifications use.
 func (o *Outbox) name() string {
 	_, name := schema.Split(o.table)
 	return name
 }
 
-// ready checks what every call is given.
+// ready checks the arguments that every call has.
 func (o *Outbox) ready(tx DB, queue string) error {
 	switch {
 	case o.err != nil:
@@ -235,7 +235,7 @@ func invalid(field, value, limit string) error {
 	return fmt.Errorf("%w: %w", delay.ErrInvalid, &message.InvalidError{Field: field, Value: value, Limit: limit})
 }
 
-// failed gives an error of the database its context.
+// failed adds context to an error of the database.
 func (o *Outbox) failed(verb string, err error) error {
 	return fmt.Errorf("%s in table %s: %w", verb, o.table, err)
 }

@@ -15,11 +15,10 @@ var errAway = errors.New("redis did not answer before the commit")
 // pushPatience is how long a push waits for Redis: its caller has others waiting.
 const pushPatience = 2 * time.Second
 
-// Push brings the scheduled messages to Redis. Call it only after the commit has
-// succeeded; a second call does nothing. An error means that some messages are
-// neither in Redis nor sent to the bridge by [WithCompensation]. It deserves a log
-// line and nothing more, since the bridge finds the rows. A queue's messages are written within two seconds, and ten
-// of [Outbox.Track], or not at all.
+// Push brings the scheduled messages to Redis. Call it only after the commit has succeeded; a second call
+// does nothing. An error means that some messages are neither in Redis nor sent to the bridge by
+// [WithCompensation]. Log it and do nothing more, since the bridge finds the rows. Push writes a queue's
+// messages within two seconds, and within ten of [Outbox.Track], or not at all.
 //
 // The error is [delay.ErrInvalid] without [WithRedis].
 func (t *Tracked) Push(ctx context.Context) error {
@@ -41,8 +40,8 @@ func (t *Tracked) Push(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// push writes the messages of one queue, and tells the bridge of those that it
-// cannot write.
+// push writes the messages of one queue, and sends compensations for those that
+// it cannot write.
 func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) error {
 	errs := t.put(ctx, queue, rows)
 	for i, err := range errs {
@@ -56,8 +55,8 @@ func (t *Tracked) push(ctx context.Context, queue string, rows []trackedRow) err
 	return errors.Join(errs...)
 }
 
-// put returns an error a row, by index, nil if there is nothing more to do:
-// what became of a row otherwise than by an error is the bridge's to record.
+// put returns one error per row, by index; nil means that nothing is left to do.
+// Answers that are no errors are left to the bridge, which records them in the row.
 func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []error {
 	deadline := t.since.Add(pushTime)
 	if soon := time.Now().Add(pushPatience); soon.Before(deadline) {
@@ -80,7 +79,7 @@ func (t *Tracked) put(ctx context.Context, queue string, rows []trackedRow) []er
 	return errs
 }
 
-// queue returns the queue of a name in Redis, always the same, as it knows its layout.
+// queue returns the queue of that name in Redis. It is made once, since it remembers its layout.
 func (o *Outbox) queue(name string) *store.Rows {
 	if q, ok := o.queues.Load(name); ok {
 		return q.(*store.Rows)

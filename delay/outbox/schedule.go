@@ -20,33 +20,32 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/tracing"
 )
 
-// How much one INSERT has at most; a single message may have more bytes.
+// The limits of one INSERT; a single message may have more bytes.
 const (
 	insertRows  = 200
 	insertBytes = 1 << 20
 )
 
-// Schedule writes a message into the transaction: the bridge publishes it when it
-// is due, once the transaction is committed. An empty ID becomes a new ULID. The
-// ref is filled also if there is an error.
+// Schedule writes a message in the transaction. Once that is committed, the
+// bridge publishes the message when it is due. An empty ID becomes a new ULID.
+// The ref is set even if there is an error.
 //
-// [delay.After] counts from the database's clock at the call; due times may lie
-// up to the year 9999. The errors are [delay.ErrDuplicate] if the table has a
-// message of that identity that is not published or cancelled, with which
-// nothing was written and the transaction can go on, unless [WithConflict] says
-// otherwise; [delay.ErrInvalid], and those of the database. If the transaction sees a
-// cancel of that message, also one of its own, the new message comes after it, whatever the
-// conflict policy. Should two transactions do that at once after one cancel, the bridge
-// refuses the second, and the row's reason says so; to have the last one win, use
-// [delay.Replace].
+// [delay.After] counts from the database's clock at the call; the latest due time is the
+// end of the year 9999. The errors are [delay.ErrDuplicate], [delay.ErrInvalid], and those
+// of the database. ErrDuplicate means that the table has a message of that identity that is
+// not published or cancelled (unless [WithConflict] says otherwise); nothing was written,
+// and the transaction can go on. If the transaction sees a cancel of that message, its own
+// included, the new message follows it, whatever the conflict policy. If two transactions
+// do that after the same cancel, the bridge refuses the second, and the row's reason says
+// so; to let the last one win, use [delay.Replace].
 //
-// A topic or header that the queue's broker could never take
-// is ErrInvalid if that broker is known, see [WithSink].
+// A topic or header that the queue's broker could never accept is ErrInvalid if
+// the broker is known, see [WithSink].
 //
 // In PostgreSQL at REPEATABLE READ and SERIALIZABLE, a duplicate that was committed
-// after the transaction's snapshot is no ErrDuplicate but a serialization failure,
-// SQLSTATE 40001, which [errors.As] finds in the driver's own type. The transaction
-// is lost then, and is repeated as a whole. MySQL answers ErrDuplicate.
+// after the transaction's snapshot is not ErrDuplicate but a serialization failure,
+// SQLSTATE 40001, which [errors.As] finds in the driver's own type. Repeat the
+// whole transaction then. MySQL answers ErrDuplicate.
 func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Message, when delay.When) (delay.Ref, error) {
 	requests := []delay.Request{{Message: m, When: when}}
 	results := newResults(requests)
@@ -56,11 +55,11 @@ func (o *Outbox) Schedule(ctx context.Context, tx Tx, queue string, m delay.Mess
 	return results[0].Ref, results[0].Err
 }
 
-// ScheduleBatch is [Outbox.Schedule] of several messages: one result an item, by
-// index. An item that is a duplicate or invalid leaves its mates written. The
-// error is nil if every message was written. The rows are written in the order of
-// their keys and ids, so that two batches never deadlock; several calls in one
-// transaction may, unless the caller keeps such an order.
+// ScheduleBatch is [Outbox.Schedule] for several messages and returns one result for
+// each, by index. A duplicate or invalid item does not keep the others from being
+// written. The error is nil if every message was written. The rows are written in the
+// order of their keys and ids, so that two batches never deadlock. Transactions with
+// several calls may deadlock, unless the caller keeps such an order.
 func (o *Outbox) ScheduleBatch(ctx context.Context, tx Tx, queue string, requests []delay.Request) ([]delay.Result, error) {
 	results := newResults(requests)
 	if err := o.traced(ctx, tx, queue, requests, results); err != nil {
@@ -110,23 +109,23 @@ type row struct {
 	headers any // JSON, or nil
 	due     dueTime
 	tried   bool
-	// newID says that the identity was made here, so that no one else has it.
+	// newID says that the ID was generated here, so nobody else has it.
 	newID    bool
 	conflict delay.Conflict
 	result   *delay.Result
-	// op is scheduleCode, or replaceCode where it takes the place of target, of any message
-	// where that is NULL.
+	// op is scheduleCode, or replaceCode if it replaces target, or any message if target is
+	// NULL.
 	op     int
 	target sql.NullInt64
 }
 
-// dueTime is a due time, or a delay that the database adds to its clock.
+// dueTime is a due time, or a delay that the database adds to its clock's time.
 type dueTime struct {
 	ms       int64
 	relative bool
 }
 
-// latest is the last instant of the year 9999, beyond which RFC 3339 has no form.
+// latest is the end of the year 9999, the last that RFC 3339 can write.
 var latest = time.Date(10000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // resolve checks a due time and rounds it up to milliseconds.
@@ -153,7 +152,7 @@ func resolve(when delay.When) (dueTime, error) {
 	return dueTime{ms: ms}, nil
 }
 
-// traced is schedule, with a span.
+// traced is schedule with a span.
 func (o *Outbox) traced(ctx context.Context, tx Tx, queue string, requests []delay.Request, results []delay.Result) error {
 	spans := tracing.NewSchedules(o.added.tracers, queue)
 	ctx, span := spans.Begin(ctx)
@@ -219,9 +218,9 @@ func (o *Outbox) schedule(ctx context.Context, tx Tx, queue string, requests []d
 	return nil
 }
 
-// inOrder are the items in the order of their identities. All code that writes several rows
-// uses this order, so two transactions that write the same rows wait for each other and do not
-// deadlock.
+// inOrder returns the indexes of the items in the order of their identities. All code that
+// writes several rows uses this order, so two transactions that write the same rows wait for
+// each other and do not deadlock.
 func inOrder(results []delay.Result) []int {
 	order := make([]int, len(results))
 	for i := range order {
@@ -233,7 +232,7 @@ func inOrder(results []delay.Result) []int {
 	return order
 }
 
-// toMessage is the message as it is stored: sealed, if the outbox has keys.
+// toMessage returns the message as it is stored: sealed, if the outbox has keys.
 func (o *Outbox) toMessage(queue string, m *delay.Message, ref delay.Ref) (*message.Message, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err == nil {
@@ -276,8 +275,8 @@ func (o *Outbox) newRow(ctx context.Context, spans *tracing.Schedules, queue str
 	return r, nil
 }
 
-// chunks cuts rows into what goes into one statement. If rows cannot be read,
-// each goes alone, for the count of inserted rows to tell what was a duplicate.
+// chunks cuts rows into statements. If the transaction cannot read rows, each row gets
+// its own statement, so that the count of inserted rows tells whether it was a duplicate.
 func chunks(rows []*row, many bool) func(yield func([]*row) bool) {
 	return func(yield func([]*row) bool) {
 		start, bytes := 0, 0
@@ -302,8 +301,8 @@ type insertion struct {
 	queue string
 }
 
-// write inserts the rows that are no duplicates, and then does with the others as their
-// policy says.
+// write inserts the rows that are no duplicates, and then applies the conflict policy
+// to the others.
 func (n *insertion) write(ctx context.Context, rows []*row) error {
 	left := rows
 	var err error
@@ -319,17 +318,17 @@ func (n *insertion) write(ctx context.Context, rows []*row) error {
 	return n.settleConflicts(ctx, rows)
 }
 
-// insert writes rows with one statement. One that is a duplicate is left out by
-// the database, without an error: in PostgreSQL, that would end the transaction.
+// insert writes rows with one statement. The database leaves out duplicates
+// without an error, which in PostgreSQL would end the transaction.
 func (n *insertion) insert(ctx context.Context, rows []*row) error {
-	const columns = 8 // that have an argument
+	const columns = 8 // with an argument
 	var query strings.Builder
 	verb, end := "INSERT INTO ", " ON CONFLICT (queue, message_key, message_id) WHERE op = 0 AND status IN (0, 1) DO NOTHING"
 	switch replaces := rows[0].op == replaceCode; {
 	case replaces:
 		end = ""
 	case n.dialect == MySQL:
-		// All values are checked, so that a duplicate is all there is to ignore.
+		// All values are checked, so IGNORE can only ignore duplicates.
 		verb, end = "INSERT IGNORE INTO ", ""
 	}
 	query.WriteString(verb + n.table + " (queue, message_key, message_id, op, target, token, tried, due_ms, topic, headers, body) VALUES ")
@@ -416,8 +415,8 @@ func (n *insertion) sortOut(ctx context.Context, rows []*row, inserted int) erro
 	return nil
 }
 
-// isWritten reports whether the row is in the table. An older snapshot may show
-// another live message of the identity beside it, so it is asked for by its token.
+// isWritten reports whether the row is in the table. It looks for the token,
+// because an older snapshot may show another live message of the identity as well.
 func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	var id int64
 	err := n.scanRow(ctx, n.tx, "SELECT id"+n.fromLive()+" AND token = ?",
@@ -428,10 +427,10 @@ func (n *insertion) isWritten(ctx context.Context, r *row) (bool, error) {
 	return err == nil, err
 }
 
-// fromLive finds the live message of an identity: under REPEATABLE READ and above also
-// one that has ended since the snapshot, beside the transaction's own. It goes by the
-// unique index, however many rows the identity had before; MySQL would not by itself, and
-// where it knew that there is one only, it would find one.
+// fromLive finds the live message of an identity. Under REPEATABLE READ and above it may
+// find two: one that has ended since the snapshot, and the transaction's own. It uses the
+// unique index, however many rows the identity had before; MySQL would not do so by
+// itself, and if it knew that the index is unique, it would stop at one.
 func (o *Outbox) fromLive() string {
 	const of = " WHERE queue = ? AND message_key = ? AND message_id = ?"
 	if o.dialect == MySQL {
@@ -447,11 +446,11 @@ func (o *Outbox) fromOperations() string {
 	if o.dialect == MySQL {
 		return " FROM " + o.table + " FORCE INDEX (" + o.name() + "_open)" + of + " AND finished_ms IS NULL AND op > 0 AND status = 0"
 	}
-	return " FROM " + o.table + of + " AND op * 1 > 0 AND status * 1 = 0" // In the words of the index.
+	return " FROM " + o.table + of + " AND op * 1 > 0 AND status * 1 = 0" // The expressions of the index.
 }
 
-// standingID is the id of the message that stands for an identity, with its identity twice
-// for arguments: the newest one that lives, or will take its place.
+// standingID selects the id of the message that an operation is about: the newest one that
+// lives or will replace it. Its arguments are the identity, twice.
 func (o *Outbox) standingID() string {
 	const newest = " ORDER BY id DESC LIMIT 1), 0)"
 	return "SELECT NULLIF(GREATEST(COALESCE((SELECT id" + o.fromLive() + newest + ", COALESCE((SELECT id" + o.fromOperations() +

@@ -33,18 +33,18 @@ func (o *Outbox) checkSinks() error {
 	return nil
 }
 
-// limits are what a queue takes.
+// limits are a queue's limits.
 type limits struct {
 	sink    message.SinkType // "": any
 	maxSize int
 	topics  message.Topics
 }
 
-// layoutTrust is the oldest layout by which a message is refused: the queue's sink may have
-// changed since. A [Tracked] reads the layout every ten seconds.
+// layoutTrust is how old a layout may be to refuse a message by it, since the queue's sink
+// may have changed. A [Tracked] reads the layout every ten seconds.
 const layoutTrust = time.Minute
 
-// limits are those that are known without a call.
+// limits returns what is known of a queue's limits without a call.
 func (o *Outbox) limits(queue string) limits {
 	l := limits{sink: message.SinkType(o.sinks[queue]), maxSize: o.maxSize}
 	if q, ok := o.queues.Load(queue); ok {

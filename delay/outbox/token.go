@@ -9,32 +9,32 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// tokenDigits are 64 characters in the order of their bytes, so that tokens
-// sort as they were made.
+// tokenDigits are 64 characters in byte order, so that tokens sort by the time
+// at which they were made.
 const tokenDigits = "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 
-// A token is the mark and 15 digits, 90 bits: 42 of milliseconds since 1970 and
-// 48 that are random, or counted up from the token before.
+// A token is the mark and 15 digits of 6 bits: 42 bits of milliseconds since
+// 1970, and 48 that are random or continue from the previous token.
 const randomBits = 48
 
-// tokens makes tokens that rise and never repeat within the process; between
-// processes the random part tells them apart.
+// tokens makes tokens that rise and never repeat within the process; the random
+// part distinguishes those of different processes.
 type tokens struct {
 	mu     sync.Mutex
 	ms     uint64
 	random uint64
 }
 
-// All outboxes of the process count together.
+// All outboxes of the process share it.
 var processTokens tokens
 
 // next returns the token for an instant. If the clock stands still or goes
-// back, it counts on.
+// back, it counts up from the previous one.
 func (t *tokens) next(now time.Time) string {
 	t.mu.Lock()
 	ms := uint64(max(now.UnixMilli(), 0))
 	if ms > t.ms {
-		// The first bit stays free, so that counting never runs over.
+		// The first bit is 0, so that counting up never overflows.
 		t.ms, t.random = ms, randomNumber()>>(64-randomBits+1)
 	} else {
 		t.random++
@@ -50,7 +50,7 @@ func randomNumber() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// encodeToken writes 7 digits of milliseconds and 8 of the rest.
+// encodeToken writes 7 digits of milliseconds and 8 of the random part.
 func encodeToken(ms, random uint64) string {
 	const digits, bits, mask = 8, 6, 63
 	token := [message.TokenLength]byte{message.OutboxMark[0]}

@@ -19,10 +19,10 @@ const (
 )
 
 const (
-	// pushTime is how long after [Outbox.Track] a push may still write.
+	// pushTime limits how long after [Outbox.Track] a push may still write.
 	pushTime = 10 * time.Second
-	// pinPatience is how long a transaction waits for Redis, once a queue and process,
-	// and pinAgain how long after a failure it is asked again.
+	// pinPatience is how long a transaction waits for Redis, once per queue and
+	// process. After a failure, Redis is not asked for pinAgain.
 	pinPatience = 200 * time.Millisecond
 	pinAgain    = 5 * time.Second
 )
@@ -33,7 +33,7 @@ const (
 type Tracked struct {
 	tx  Tx
 	box *Outbox
-	// since is when it was made; a push is refused pushTime later.
+	// since is when it was made; from pushTime later on, a push is refused.
 	since time.Time
 	rows  []trackedRow
 	bytes int
@@ -49,13 +49,13 @@ type trackedRow struct {
 }
 
 // Track wraps a transaction that has just begun, for the fast path: schedule
-// through what it returns, commit, and call [Tracked.Push]. It needs [WithRedis].
+// through the returned one, commit, and call [Tracked.Push]. It needs [WithRedis].
 //
-// The first one of a queue in ten seconds asks Redis for its layout. While Redis is
-// away, that costs 200 ms at the most, once in five seconds.
+// The first transaction of a queue in ten seconds asks Redis for the queue's layout.
+// While Redis is unavailable, that costs at most 200 ms, once in five seconds.
 //
-// What a savepoint rolls back must not be scheduled through it: a push writes all
-// that was scheduled, as it knows of the whole transaction's commit only.
+// Do not schedule through it what a savepoint may roll back: Push knows only that
+// the whole transaction has committed, and writes everything that was scheduled.
 func (o *Outbox) Track(tx Tx) *Tracked {
 	return &Tracked{tx: tx, box: o, since: time.Now()}
 }
@@ -68,15 +68,15 @@ func (t *Tracked) ExecContext(ctx context.Context, query string, args ...any) (s
 // Commit commits the transaction, as its own Commit does. [Tracked.Push] comes after it.
 func (t *Tracked) Commit() error { return t.tx.Commit() }
 
-// prepare decides whether a row will be pushed, and marks it: the bridge must
-// then count with a message in Redis under its token.
+// prepare decides whether a row will be pushed, and marks it, because the
+// bridge must then expect a message in Redis under its token.
 func (t *Tracked) prepare(ctx context.Context, r *row) error {
 	if t.box.rdb == nil || len(t.rows) == trackedRows || t.bytes+r.message.Size() > trackedBytes {
 		return nil
 	}
 	if r.due.relative {
 		if !canRead(t.tx) {
-			return nil // The due time is the database's secret.
+			return nil // Only the database knows the due time.
 		}
 		if err := t.readClock(ctx); err != nil {
 			return t.box.failed("read clock", err)
@@ -87,9 +87,9 @@ func (t *Tracked) prepare(ctx context.Context, r *row) error {
 	return nil
 }
 
-// pin remembers the queue as it is before the commit, and so knows what it takes: a
-// push is refused if Redis has lost something since, for with it went what had
-// become of the message.
+// pin remembers the queue, and so its limits, as it is before the commit. A push is
+// refused if Redis has lost data since, because the loss may include how the
+// message ended.
 func (t *Tracked) pin(ctx context.Context, queue string) {
 	if _, done := t.pins[queue]; done || t.box.rdb == nil {
 		return
@@ -106,17 +106,17 @@ func (t *Tracked) pin(ctx context.Context, queue string) {
 	q := t.box.queue(queue)
 	pinned, err := q.Pin(ctx)
 	switch {
-	case err == nil && q.KnownLayout(layoutTrust) == nil: // Redis has been away: its sink may be another.
+	case err == nil && q.KnownLayout(layoutTrust) == nil: // Redis was unavailable, so the queue's sink may have changed.
 	case err == nil:
 		t.pins[queue] = pinned
-	case !errors.Is(err, store.ErrNoLayout): // That is of this queue alone, and Redis has answered.
+	case !errors.Is(err, store.ErrNoLayout): // ErrNoLayout concerns this queue alone, and Redis has answered.
 		now := time.Now()
 		t.box.pinFailed.Store(&now)
 	}
 }
 
-// readClock reads the database's clock once. The instant before counts as its
-// own, so that what is added to it is never too little.
+// readClock reads the database's clock once, and pairs it with an instant from
+// before the query, so that the time added to it is never too short.
 func (t *Tracked) readClock(ctx context.Context) error {
 	if t.clock != 0 {
 		return nil
@@ -125,8 +125,8 @@ func (t *Tracked) readClock(ctx context.Context) error {
 	return t.box.scanRow(ctx, t.tx, "SELECT "+t.box.now(), nil, &t.clock)
 }
 
-// remember keeps the rows that were inserted. The caller may change its message
-// before the push, so it keeps copies.
+// remember keeps copies of the inserted rows, because the caller may change its
+// message before the push.
 func (t *Tracked) remember(queue string, rows []*row) {
 	for _, r := range rows {
 		if r.op == replaceCode {
@@ -143,8 +143,8 @@ func (t *Tracked) remember(queue string, rows []*row) {
 	}
 }
 
-// forget drops a message that the same transaction cancels or reschedules: the
-// bridge applies the rows in their order.
+// forget drops a message that the same transaction cancels or reschedules,
+// because the bridge must apply those rows in their order.
 func (t *Tracked) forget(queue string, ref delay.Ref) {
 	kept := t.rows[:0]
 	for _, r := range t.rows {

@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// Tx is a transaction of the caller's: a [*sql.Tx], what package pgxtx makes of a
-// pgx.Tx, or what other libraries have in their place. The caller commits it or
-// rolls it back.
+// Tx is the caller's transaction: a [*sql.Tx], a pgx.Tx wrapped by package pgxtx,
+// or another library's equivalent. The caller commits it or rolls it back.
 //
-// Commit is never called here. It is in the interface because a transaction has it
-// and a [*sql.DB] has not: a row that is written outside of the transaction is there
-// although that is rolled back, and so a *sql.DB does not compile.
+// Commit is never called here. It is in the interface so that a [*sql.DB], which
+// lacks it, does not compile: a row written outside the transaction would remain
+// although the transaction is rolled back.
 //
-// In MySQL [Outbox.Cancel] and [Outbox.Reschedule] need the method QueryRowContext of
-// those types, too. Without it, [Outbox.Schedule] locks more in MySQL: see the
-// package's section on locks.
+// In MySQL, [Outbox.Cancel] and [Outbox.Reschedule] also need the method
+// QueryRowContext of those types, and without it [Outbox.Schedule] locks more: see
+// the package's section on locks.
 type Tx interface {
 	DB
 	Commit() error
 }
 
-// DB is what [Outbox.Get] reads through: a [Tx], which sees what it has written itself,
-// or a [*sql.DB], which sees what was committed. Get needs the method QueryRowContext of
-// those types, too, or that of pgxtx in its place.
+// DB is what [Outbox.Get] reads from: a [Tx], which sees its own writes, or a [*sql.DB],
+// which sees what was committed. Get also needs the method QueryRowContext of those
+// types, or the equivalent of pgxtx.
 type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -81,13 +80,13 @@ func (o *Outbox) wake(ctx context.Context, tx Tx) error {
 	return err
 }
 
-// bind writes the placeholders as the dialect has them. No statement has a
-// question mark for anything else.
+// bind writes the placeholders of the dialect. No statement has a question mark
+// for anything else.
 func (o *Outbox) bind(query string) string {
 	if o.dialect != PostgreSQL {
 		return query
 	}
-	const digits = 4 // of the number of an argument
+	const digits = 4 // in the number of an argument
 	bound := make([]byte, 0, len(query)+digits*strings.Count(query, "?"))
 	for number := int64(1); ; number++ {
 		before, after, found := strings.Cut(query, "?")
@@ -100,8 +99,8 @@ func (o *Outbox) bind(query string) string {
 	}
 }
 
-// now is the database's clock in milliseconds since 1970, rounded up. Both
-// functions ignore the session's time zone, and the start of the transaction.
+// now reads the database's clock in milliseconds since 1970, rounded up. Both functions
+// ignore the session's time zone, and the time at which the transaction began.
 func (o *Outbox) now() string {
 	if o.dialect == PostgreSQL {
 		return "CAST(ceil(extract(epoch FROM clock_timestamp()) * 1000) AS bigint)"
@@ -110,7 +109,7 @@ func (o *Outbox) now() string {
 }
 
 // text, number and binary are placeholders. PostgreSQL must be told their types
-// where it cannot see a column.
+// if it cannot infer them from a column.
 func (o *Outbox) text() string   { return o.cast("text") }
 func (o *Outbox) number() string { return o.cast("bigint") }
 func (o *Outbox) binary() string { return o.cast("bytea") }
@@ -122,7 +121,7 @@ func (o *Outbox) cast(to string) string {
 	return "?"
 }
 
-// object is the placeholder of a JSON object that is given as text.
+// object is the placeholder of a JSON object given as text.
 func (o *Outbox) object() string {
 	if o.dialect == PostgreSQL {
 		return "CAST(CAST(? AS text) AS jsonb)"

@@ -48,7 +48,7 @@ type Config struct {
 	Profiles http.Handler
 	// Console serves all else on Listen.
 	Console http.Handler
-	// TLS, where not nil, is that of Listen.
+	// TLS, if not nil, is that of Listen.
 	TLS    *tls.Config
 	Logger *slog.Logger
 }
@@ -161,7 +161,7 @@ func (s *Server) Stop(ctx context.Context) error {
 }
 
 // Addr returns the address that admin.listen is bound to, with the port that
-// the system chose for port 0; empty before Start and where there is no listener.
+// the system chose for port 0; empty before Start and if there is no listener.
 func (s *Server) Addr() string { return s.listeners[0].addr() }
 
 // ProbesAddr is Addr for admin.probes.

@@ -1,12 +1,12 @@
 // Package api is the HTTP API under /api/v1: what the SDK and the commands can do, for
 // programs in other languages, for people, and for the console.
 //
-// What is asked and done, and how that is told in JSON, is package operate's, which the
-// commands use, too. Here is what HTTP adds. There is one file a resource, with the calls, from
-// which huma reads requests and makes the OpenAPI document. router.go is what every call
-// passes: who calls ([access]), how long and how many at once. problem.go gives errors their
-// status. schema.go adds to the document what huma does not know: the limits that the SDK
-// checks, and the problems of each call.
+// Package operate has the queries, the verbs and their JSON, which the commands use, too. This
+// package adds HTTP. There is one file per resource, with its calls, from which huma reads
+// requests and makes the OpenAPI document. router.go is what every call passes: who calls
+// ([access]), how long and how many at once. problem.go gives errors their status. schema.go
+// adds to the document what huma does not know: the limits that the SDK checks, and the
+// problems of each call.
 //
 // A body is counted while it is read, and its call takes a place when all of it is there
 // (body.go). What is limited is limited for each caller, too, and a part of it is kept for
@@ -57,7 +57,7 @@ type Config struct {
 	Unconfirmed func(queue string) []error
 	// Lateness is that of the messages of a queue that this process has published.
 	Lateness func(queue string) operate.Histogram
-	// Open makes the body of a sealed message clear, to be shown; nil where none is to be.
+	// Open makes the body of a sealed message clear, to be shown; nil if none is to be.
 	Open func(m *message.Message) error
 	// Timed serves a call and notes how long that took; it may be nil.
 	Timed func(call string, next http.Handler) http.Handler

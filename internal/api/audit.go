@@ -17,7 +17,7 @@ import (
 )
 
 // audited writes a change down: in the log, and in the queue's list of changes. Its answer is
-// the error's code where there is one. What was refused as invalid was none; what was
+// the error's code if there is one. What was refused as invalid was none; what was
 // forbidden is told by refused.
 func (c *core) audited(ctx context.Context, queue string, made inspect.Change, err error) {
 	caller := callOf(ctx)
@@ -101,19 +101,19 @@ func (c *core) write(ctx context.Context, queue, who string, r *http.Request, ma
 }
 
 const (
-	// tellFor is how long what is the same is counted before it is told anew.
+	// tellFor is how long equal entries are counted before one is written again.
 	tellFor = time.Hour
 	// mostTold is how many different callers are counted; others are counted together.
 	mostTold = 1000
-	// readsTold is how many payloads that a caller reads are told one by one.
+	// readsTold is how many reads of payloads by a caller get an entry each.
 	readsTold = 100
 )
 
-// auditKey is what is counted together: who called from where, and what came of it.
+// auditKey is what equal entries share: the caller, the address and the result.
 type auditKey struct{ who, from, what string }
 
-// auditCounts count it: the first ones are written down, and then each time that there are ten
-// times as many. So no caller can fill the audit, and none is left out.
+// auditCounts count equal entries: the first ones are written, and then one each time that
+// there are ten times as many. So no caller can fill the audit, and none is left out.
 type auditCounts struct {
 	mu     sync.Mutex
 	counts map[auditKey]*auditCount
@@ -125,7 +125,7 @@ type auditCount struct {
 	n, next int
 }
 
-// note counts one, and reports how many there are within the hour and whether that is told.
+// note counts an entry, and reports how many there are within the hour and whether to write one.
 func (t *auditCounts) note(what auditKey, first int) (n int, isTold bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -165,15 +165,15 @@ func (a *audits) register() {
 }
 
 type auditInput struct {
-	Queue  string `query:"queue" doc:"The queue's name; needed where there are several."`
+	Queue  string `query:"queue" doc:"The queue's name; required if there are several."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
-	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
+	Cursor string `query:"cursor" doc:"The next_cursor of the previous page."`
 }
 
 type auditOutput struct {
 	Body struct {
 		Changes []operate.Change `json:"changes" nullable:"false"`
-		Next    string           `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
+		Next    string           `json:"next_cursor" doc:"The cursor of the next page; empty on the last one."`
 	}
 }
 

@@ -14,13 +14,13 @@ import (
 // A body is read before its call takes a place, and counted while it arrives: what it
 // would become in memory is known before anything is decoded. These are the bounds.
 const (
-	// mostBody is how many bytes the body of a schedule has at the most: room for a batch
+	// mostBody is how many bytes the body of a schedule has at most: room for a batch
 	// of usual messages, or for the largest one in base64; smallBody those of all others.
 	mostBody  = 24 << 20
 	smallBody = 1 << 20
-	// mostBatch is how many messages one call schedules at the most.
+	// mostBatch is how many messages one call schedules at most.
 	mostBatch = 1000
-	// Names and values: a message has some 160 at the most, with all its headers and tags.
+	// Names and values: a message has some 160 at most, with all its headers and tags.
 	mostNames      = 1000
 	mostBatchNames = 256 * mostBatch
 	// bodyTimeout bounds how long a body may take to arrive.
@@ -46,8 +46,8 @@ var (
 	batchLimits = bodyLimits{bytes: mostBody, names: mostBatchNames, list: "messages", items: mostBatch}
 )
 
-// readBody replaces the body of a call by what of it was read, once it is there as a
-// whole. Its bytes count as in flight until done is called.
+// readBody reads the whole body of a call and replaces the body by it. Its bytes
+// count as in flight until done is called.
 func (rt *router) readBody(w http.ResponseWriter, r *http.Request, limits bodyLimits, p payer, operating bool) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), rt.bodyTimeout)
 	defer cancel()
@@ -82,7 +82,7 @@ type bodyReader struct {
 	ctx          context.Context //nolint:containedctx // It ends the reading, which has no other.
 	from         io.Reader
 	limits       bodyLimits
-	length       int64 // as the caller has announced it; less than 0 where it has not
+	length       int64 // as the caller has announced it; less than 0 if it has not
 	small, large *holding
 
 	read    int64
@@ -143,7 +143,7 @@ func (b *bodyReader) problem(err error) *Problem {
 }
 
 // counter counts the names and values of a JSON text as it arrives, by the marks before
-// them. It takes any bytes: whether they are JSON is told by the decoder.
+// them. It takes any bytes; the decoder decides whether they are JSON.
 type counter struct {
 	// all are the names and values; items those of the list in the outermost object.
 	all, items int

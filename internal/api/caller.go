@@ -7,8 +7,8 @@ type CallerView struct {
 	Name   string   `json:"name" doc:"The name of the token; local or remote without tokens."`
 	Role   string   `json:"role" enum:"producer,viewer,operator"`
 	Change bool     `json:"may_change" doc:"Whether the role may change anything here."`
-	Token  bool     `json:"by_token" doc:"Whether a token says who it is."`
-	Topics []string `json:"topics,omitempty" doc:"The topics that the caller is limited to; not there where it may see all."`
+	Token  bool     `json:"by_token" doc:"Whether a token identified the caller."`
+	Topics []string `json:"topics,omitempty" doc:"The topics to which the caller is limited; absent if it may see all."`
 }
 
 func viewCaller(c *access.Caller, guard *access.Guard) CallerView {

@@ -25,26 +25,26 @@ func (m *messages) registerCancelAll() {
 type cancelAllInput struct {
 	QueueParam
 
-	Tag string `query:"tag" doc:"Their tag. This, key, or both."`
+	Tag string `query:"tag" doc:"Their tag. Give tag, key, or both."`
 	Key string `query:"key" doc:"Their key."`
 }
 
-// CancelledAll counts what became of the messages.
-type CancelledAll struct {
+// CancelAllResult counts the results of a call.
+type CancelAllResult struct {
 	Done           int  `json:"done" doc:"Cancelled."`
 	MaybePublished int  `json:"maybe_published" doc:"Cancelled, but a copy may have been published before."`
-	TooLate        int  `json:"too_late" doc:"They are in flight: published, or waiting again soon."`
-	More           bool `json:"more" doc:"The call took as long as one may: call again."`
+	TooLate        int  `json:"too_late" doc:"In flight: they are being published, or will wait again soon."`
+	More           bool `json:"more" doc:"The call has used up its time and there are more messages: call again."`
 	NotDurable     bool `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 }
 
-type cancelAllOutput struct{ Body CancelledAll }
+type cancelAllOutput struct{ Body CancelAllResult }
 
 func (m *messages) cancelAll(ctx context.Context, in *cancelAllInput) (*cancelAllOutput, error) {
 	limited, cancel := context.WithTimeout(ctx, cancelAllTime)
 	defer cancel()
 	n, err := m.config.Queues[in.Queue].Client().CancelAll(limited, delay.Filter{Tag: in.Tag, Key: in.Key})
-	out := &cancelAllOutput{CancelledAll{
+	out := &cancelAllOutput{CancelAllResult{
 		Done: n.Done, MaybePublished: n.MaybePublished, TooLate: n.TooLate, NotDurable: errors.Is(err, delay.ErrNotDurable),
 		More: err != nil && n != (delay.CancelCount{}) && limited.Err() != nil && ctx.Err() == nil,
 	}}

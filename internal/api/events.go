@@ -18,7 +18,7 @@ import (
 const (
 	// How many listeners there may be.
 	mostStreams, shareOfStreams, reserveOfStreams = 32, 16, 4
-	// eventEvery is how often a listener is told; eventTimeout how long it may take to read.
+	// eventEvery is the interval between events; eventTimeout how long a listener may take to read one.
 	eventEvery   = time.Second
 	eventTimeout = 5 * time.Second
 )

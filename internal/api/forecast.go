@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// forecasts has the call that tells what falls due when.
+// forecasts has the call that counts messages by due time.
 type forecasts struct{ *core }
 
 func (f *forecasts) register() {
@@ -21,8 +21,8 @@ func (f *forecasts) register() {
 type forecastInput struct {
 	QueueParam
 
-	From string `query:"from" format:"date-time" doc:"Where the first step begins; now, by default and where it is past."`
-	To   string `query:"to" format:"date-time" doc:"Where the last step ends; a day after from, by default."`
+	From string `query:"from" format:"date-time" doc:"Where the first step begins; by default, or if it is past, now."`
+	To   string `query:"to" format:"date-time" doc:"Where the last step ends; by default, a day after from."`
 	Step string `query:"step" default:"15m" doc:"How long a step is: 1m, 1h, 1d. At most 1,440 steps."`
 }
 

@@ -18,7 +18,7 @@ import (
 const (
 	// idempotencyHeader names a request, as the IETF's draft of that name and others have it.
 	idempotencyHeader = "Idempotency-Key"
-	// mostIdempotencyKey is how many bytes its value has at the most.
+	// mostIdempotencyKey is how many bytes its value has at most.
 	mostIdempotencyKey = 255
 	// onceLease is how long a request under a key may take, with the telling of its end.
 	onceLease = callTimeout + 2*onceEnd
@@ -27,15 +27,15 @@ const (
 
 // IdempotencyParam names a request that may be repeated.
 type IdempotencyParam struct {
-	Idempotency string `header:"Idempotency-Key" doc:"Names the request, among those of the token for the queue: a repetition under it schedules nothing again and has the first answer, for 24 h. 1 to 255 printable ASCII characters; with or without quotes around them."`
+	Idempotency string `header:"Idempotency-Key" doc:"Identifies the request among those of the token for the queue: for 24 h, a repetition schedules nothing again and gets the first answer. 1 to 255 printable ASCII characters, with or without quotes around them."`
 }
 
-// Replayed tells that an answer is that of an earlier request.
-type Replayed struct {
-	Replayed string `header:"Idempotent-Replayed" doc:"true, where the answer is that of the first request under the Idempotency-Key."`
+// ReplayHeader says that the answer is that of an earlier request.
+type ReplayHeader struct {
+	Replayed string `header:"Idempotent-Replayed" doc:"true if the answer is that of the first request under the Idempotency-Key."`
 }
 
-// idempotencyKey is the key of a call; empty where it has none.
+// idempotencyKey is the key of a call; empty if it has none.
 func idempotencyKey(header http.Header) (string, error) {
 	values := header.Values(idempotencyHeader)
 	if len(values) == 0 {
@@ -73,44 +73,44 @@ func fingerprint(call string, messages []operate.Schedule) (string, error) {
 	return store.Digest(call, base64.RawURLEncoding.EncodeToString(hash.Sum(nil))), nil
 }
 
-// scheduleOnce schedules messages, or, where the call has an idempotency key and is not the
-// first under it, tells what became of the first. See [store.Once].
-func (s *schedules) scheduleOnce(ctx context.Context, queue, call string, messages []operate.Schedule) ([]operate.Scheduled, Replayed, error) {
+// scheduleOnce schedules messages. If the call has an idempotency key and is not the first
+// under it, it returns the answer of the first. See [store.Once].
+func (s *schedules) scheduleOnce(ctx context.Context, queue, call string, messages []operate.Schedule) ([]operate.ScheduleResult, ReplayHeader, error) {
 	caller := callOf(ctx)
 	key, err := idempotencyKey(caller.request.Header)
 	if err != nil || key == "" {
 		if err == nil {
-			return s.scheduleAll(ctx, queue, messages), Replayed{}, nil
+			return s.scheduleAll(ctx, queue, messages), ReplayHeader{}, nil
 		}
-		return nil, Replayed{}, err
+		return nil, ReplayHeader{}, err
 	}
 	request, err := fingerprint(call, messages)
 	if err != nil {
-		return nil, Replayed{}, err
+		return nil, ReplayHeader{}, err
 	}
 	once, err := s.config.Queues[queue].Store.Producer().Once(ctx, store.Digest(caller.Identity(), key), request, onceLease)
 	if err != nil {
-		return nil, Replayed{}, err
+		return nil, ReplayHeader{}, err
 	}
 	switch once.State {
 	case store.OnceOther:
 		p := newProblem(http.StatusUnprocessableEntity, "key_reused", "the Idempotency-Key was used for another request in the last 24 h: take a new one")
 		p.Field = idempotencyHeader
-		return nil, Replayed{}, p
+		return nil, ReplayHeader{}, p
 	case store.OnceUnderWay:
 		p := newProblem(http.StatusConflict, "key_in_use", "the first request under the Idempotency-Key is under way: repeat this one in a second")
 		p.Field = idempotencyHeader
-		return nil, Replayed{}, p
+		return nil, ReplayHeader{}, p
 	case store.OnceAnswered:
 		results, err := replay(once, messages)
-		return results, Replayed{"true"}, err
+		return results, ReplayHeader{"true"}, err
 	case store.OnceBegun, store.OnceAgain:
 	}
 	results := s.scheduleAll(ctx, queue, inOnce(once, messages))
 	if err := s.end(ctx, once, results); err != nil {
-		return nil, Replayed{}, err
+		return nil, ReplayHeader{}, err
 	}
-	return results, Replayed{}, nil
+	return results, ReplayHeader{}, nil
 }
 
 // inOnce are the messages as those of the request: with its ids, where they have none.
@@ -127,9 +127,9 @@ func inOnce(once *store.Once, messages []operate.Schedule) []operate.Schedule {
 	return list
 }
 
-// end ends the request. Its answer is kept where nothing of it may become another one;
-// where nothing was done, its key is free again; else a repetition finds out.
-func (s *schedules) end(ctx context.Context, once *store.Once, results []operate.Scheduled) error {
+// end ends the request. Its answer is kept if nothing of it may become another one;
+// if nothing was done, its key is free again; else a repetition finds out.
+func (s *schedules) end(ctx context.Context, once *store.Once, results []operate.ScheduleResult) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd) // What was done is done, whoever has gone.
 	defer cancel()
 	told, open, unknown := tell(results)
@@ -159,7 +159,7 @@ func (s *schedules) end(ctx context.Context, once *store.Once, results []operate
 
 // tell reports whether something was done, or refused for what is there; whether something
 // was not done that a repetition may do; and whether the outcome of something is unknown.
-func tell(results []operate.Scheduled) (told, open, unknown bool) {
+func tell(results []operate.ScheduleResult) (told, open, unknown bool) {
 	for i := range results {
 		switch results[i].Answer() {
 		case "invalid", "forbidden": // The caller's mistake, which it may correct under the key.
@@ -175,8 +175,8 @@ func tell(results []operate.Scheduled) (told, open, unknown bool) {
 }
 
 // keep are the results without what a repetition brings again.
-func keep(results []operate.Scheduled) []operate.Scheduled {
-	kept := make([]operate.Scheduled, len(results))
+func keep(results []operate.ScheduleResult) []operate.ScheduleResult {
+	kept := make([]operate.ScheduleResult, len(results))
 	for i := range results {
 		kept[i] = results[i]
 		kept[i].ID, kept[i].Key = "", ""
@@ -187,7 +187,7 @@ func keep(results []operate.Scheduled) []operate.Scheduled {
 var errReplay = errors.New("the kept answer is not of this request")
 
 // replay is the answer of the first request.
-func replay(once *store.Once, messages []operate.Schedule) (results []operate.Scheduled, err error) {
+func replay(once *store.Once, messages []operate.Schedule) (results []operate.ScheduleResult, err error) {
 	if err := json.Unmarshal(once.Answer, &results); err != nil {
 		return nil, err
 	}

@@ -39,11 +39,11 @@ type jobInput struct {
 	QueueParam
 
 	Body struct {
-		Filter operate.Filter `json:"filter" doc:"Which messages; not empty."`
-		In     string         `json:"in,omitempty" doc:"Of a reschedule: due so long from now. This, at or by." example:"30m"`
-		At     string         `json:"at,omitempty" doc:"Of a reschedule: due at that instant, RFC 3339."`
-		By     string         `json:"by,omitempty" doc:"Of a reschedule: each so much later than it is due, or earlier." example:"-30m"`
-		Rate   int            `json:"rate,omitempty" minimum:"0" doc:"Messages a second at the most; 0: as many as can be."`
+		Filter operate.Filter `json:"filter" doc:"Selects the messages; must not be empty."`
+		In     string         `json:"in,omitempty" doc:"For a reschedule: the delay from now. One of in, at and by." example:"30m"`
+		At     string         `json:"at,omitempty" doc:"For a reschedule: the new due time, RFC 3339."`
+		By     string         `json:"by,omitempty" doc:"For a reschedule: moves each message's own due time later or, if negative, earlier." example:"-30m"`
+		Rate   int            `json:"rate,omitempty" minimum:"0" doc:"Limit of messages per second; 0 means no limit."`
 		DryRun bool           `json:"dry_run,omitempty" doc:"Only count what matches."`
 	}
 }
@@ -79,14 +79,14 @@ func (in *jobInput) spec(verb job.Verb, now time.Time) (job.Spec, error) {
 	return spec, err
 }
 
-// Started names the job.
-type Started struct {
+// JobReference names a job that was started.
+type JobReference struct {
 	Job string `json:"job"`
 }
 
 type startedOutput struct {
-	Location string `header:"Location" doc:"Where the job tells how far it is."`
-	Body     Started
+	Location string `header:"Location" doc:"The job, with its progress."`
+	Body     JobReference
 }
 
 func (j *jobs) startJob(ctx context.Context, verb job.Verb, in *jobInput) (*startedOutput, error) {
@@ -107,7 +107,7 @@ func (j *jobs) startJob(ctx context.Context, verb job.Verb, in *jobInput) (*star
 	if err != nil {
 		return nil, err
 	}
-	return &startedOutput{base + "/jobs/" + id, Started{id}}, nil
+	return &startedOutput{base + "/jobs/" + id, JobReference{id}}, nil
 }
 
 type jobsOutput struct {

@@ -24,14 +24,14 @@ type listInput struct {
 	operate.Filter
 
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"The most to list."`
-	Cursor string `query:"cursor" doc:"The next_cursor of the page before."`
+	Cursor string `query:"cursor" doc:"The next_cursor of the previous page."`
 }
 
 type listOutput struct {
 	Body struct {
-		Messages []operate.Message `json:"messages" nullable:"false" doc:"There may be none though more pages follow."`
-		Looked   int               `json:"looked" doc:"How many messages were looked at for this page, for who shows how far a search is."`
-		Next     string            `json:"next_cursor" doc:"The cursor of the next page; empty where there is none."`
+		Messages []operate.Message `json:"messages" nullable:"false" doc:"A page may be empty although more pages follow."`
+		Looked   int               `json:"looked" doc:"How many messages were read for this page; use it to show the progress of a search."`
+		Next     string            `json:"next_cursor" doc:"The cursor of the next page; empty on the last one."`
 	}
 }
 

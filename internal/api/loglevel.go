@@ -14,14 +14,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// longestLevel is how long a changed level may last where it is to end.
+// longestLevel limits how long a temporary level may last.
 const longestLevel = 7 * 24 * time.Hour
 
-// Level is the least level that the process logs.
+// Level is the lowest level that the process logs.
 type Level interface {
-	// Get is the level that counts, the configured one, and when that counts again.
+	// Get returns the level in force, the configured one, and when that applies again.
 	Get() (current, configured slog.Level, until time.Time)
-	// Set changes it for so long; 0 is until the process ends.
+	// Set changes it for the time last; 0 means until the process ends.
 	Set(level slog.Level, last time.Duration)
 }
 
@@ -41,10 +41,10 @@ func (l *levels) register() {
 
 // LogLevel is what an instance logs.
 type LogLevel struct {
-	Instance   string `json:"instance" doc:"The bridge that was called, and which alone is meant."`
-	Level      string `json:"level" enum:"debug,info,warn,error" doc:"The least that is logged."`
+	Instance   string `json:"instance" doc:"The bridge that was called; the level is that of this bridge alone."`
+	Level      string `json:"level" enum:"debug,info,warn,error" doc:"The lowest level that is logged."`
 	Configured string `json:"configured" enum:"debug,info,warn,error"`
-	Until      string `json:"until,omitempty" format:"date-time" doc:"When the configured level counts again, where that is so."`
+	Until      string `json:"until,omitempty" format:"date-time" doc:"When the configured level applies again, if it does."`
 }
 
 type levelOutput struct{ Body LogLevel }
@@ -60,7 +60,7 @@ func (l *levels) get(context.Context, *struct{}) (*levelOutput, error) {
 type levelInput struct {
 	Body struct {
 		Level string `json:"level" enum:"debug,info,warn,error"`
-		For   string `json:"for,omitempty" doc:"How long: 10m. Then the configured level counts again. Without it, until the process ends." example:"10m"`
+		For   string `json:"for,omitempty" doc:"How long, such as 10m; after that the configured level applies again. Without it, until the process ends." example:"10m"`
 	}
 }
 

@@ -22,7 +22,7 @@ type acknowledgeInput struct {
 	QueueParam
 
 	Body struct {
-		Losses []string `json:"losses" minItems:"1" maxItems:"100" nullable:"false" doc:"Their ids, as the overview has them."`
+		Losses []string `json:"losses" minItems:"1" maxItems:"100" nullable:"false" doc:"Their ids, from the overview."`
 	}
 }
 

@@ -69,7 +69,7 @@ func (m *messages) mayShow(found *message.Message) bool {
 }
 
 // find is a message that the caller may see, with the end that it may see.
-func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (operate.Located, error) {
+func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (operate.FoundMessage, error) {
 	caller, q := callOf(ctx), m.config.Queues[queue]
 	found, err := q.Get(ctx, ref)
 	if errors.Is(err, delay.ErrNotFound) && ref.Key == "" {
@@ -100,7 +100,7 @@ func hideKey(ctx context.Context, err error) error {
 	return err
 }
 
-type changedOutput struct{ Body operate.Changed }
+type changedOutput struct{ Body operate.ChangeResult }
 
 func (m *messages) cancel(ctx context.Context, in *MessageParam) (*changedOutput, error) {
 	now, err := m.config.Queues[in.Queue].Cancel(ctx, in.ref())
@@ -128,7 +128,7 @@ func (m *messages) publishNow(ctx context.Context, in *MessageParam) (*changedOu
 }
 
 // changed answers a change of a message, and writes it down.
-func (m *messages) changed(ctx context.Context, in *MessageParam, verb string, now operate.Changed, err error) (*changedOutput, error) {
+func (m *messages) changed(ctx context.Context, in *MessageParam, verb string, now operate.ChangeResult, err error) (*changedOutput, error) {
 	err = hideKey(ctx, err)
 	m.auditedCall(ctx, in.Queue, inspect.Change{Action: verb, What: in.ID, Key: in.Key, Answer: now.Status}, err)
 	if err != nil {

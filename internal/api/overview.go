@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// viewFor is how long an overview is shown again, at the least: several people who
+	// viewFor is how long an overview is shown again, at least: several people who
 	// look cost Redis what one does.
 	viewFor = time.Second
 	// longestView is how old an overview may be.
@@ -54,7 +54,7 @@ type moment struct {
 func newOverview(config *Config) *overview { return &overview{config: config} }
 
 // look is the newest snapshot. It is as old as a second, or older where reading it takes
-// long: that takes a twentieth of the time at the most.
+// long: that takes a twentieth of the time at most.
 func (v *overview) look(ctx context.Context) *snapshot {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -77,8 +77,8 @@ func (v *overview) look(ctx context.Context) *snapshot {
 // age is how many seconds ago it was read.
 func (s *snapshot) age() float64 { return time.Since(s.at).Seconds() }
 
-// since is the oldest moment that is no older than so long before the snapshot; nil
-// where there is none.
+// since returns the oldest moment at most over before the snapshot; nil if there is
+// none.
 func (s *snapshot) since(over time.Duration) *moment {
 	for _, m := range s.earlier {
 		if s.at.Sub(m.at) <= over {

@@ -23,7 +23,7 @@ type Problem struct {
 
 	// What is known of a message though there is an error.
 	ID    string `json:"id,omitempty" doc:"The message's id."`
-	DueAt string `json:"due_at,omitempty" format:"date-time" doc:"When the message is due, where it is known."`
+	DueAt string `json:"due_at,omitempty" format:"date-time" doc:"When the message is due, if it is known."`
 }
 
 // Unwrap is what it is without HTTP.

@@ -35,13 +35,13 @@ func (q *queues) register() {
 type SinkView struct {
 	Name   string              `json:"name"`
 	Type   string              `json:"type" doc:"The kind of broker, as the configuration calls it."`
-	Up     bool                `json:"up" doc:"Its broker answers the instance that was asked."`
+	Up     bool                `json:"up" doc:"Whether its broker answers the instance that was asked."`
 	Detail string              `json:"detail,omitempty" doc:"Why it is not up."`
-	Since  string              `json:"since,omitempty" format:"date-time" doc:"Since when it is up, or not, as far as the instance that was asked knows."`
+	Since  string              `json:"since,omitempty" format:"date-time" doc:"Since when it is up, or down, as far as the instance that was asked knows."`
 	Queues []string            `json:"queues" nullable:"false" doc:"The queues that publish to it."`
-	Routes []operate.RouteView `json:"routes" nullable:"true" doc:"The routes that messages are parked for; null where those of no queue are known."`
+	Routes []operate.RouteView `json:"routes" nullable:"true" doc:"The routes for which messages are parked; null if they are known for no queue."`
 	// Unknown is there so that an empty list of routes calms nobody.
-	Unknown []string `json:"unknown,omitempty" doc:"The queues whose parked routes are not known, since Redis does not tell."`
+	Unknown []string `json:"unknown,omitempty" doc:"The queues whose parked routes are not known, since Redis did not answer."`
 }
 
 // Overview is everything at a glance.
@@ -53,8 +53,8 @@ type Overview struct {
 	Queues   []operate.QueueView `json:"queues" nullable:"false"`
 	Sinks    []SinkView          `json:"sinks" nullable:"false"`
 
-	Budgets map[string]*operate.RoomView `json:"budgets" doc:"By queue: about how many bytes it takes in Redis, and may take. Those that have a budget."`
-	Redis   *operate.RoomView            `json:"redis_memory,omitempty" doc:"What Redis takes of its maxmemory; of a Cluster, the primary that is full first. Not there where none is set."`
+	Budgets map[string]*operate.RoomView `json:"budgets" doc:"By queue, for those with a budget: approximate memory use in Redis and the budget, in bytes."`
+	Redis   *operate.RoomView            `json:"redis_memory,omitempty" doc:"How much of its maxmemory Redis uses; in a Cluster, on the primary that will be full first. Absent without a maxmemory."`
 }
 
 // overview is what the caller may see.

@@ -80,8 +80,8 @@ func (h *holding) try(n int64) bool {
 	return h.take(n)
 }
 
-// wait takes n more when there is room for it, and reports whether there was before the
-// context ended. Who has come first is served first, but for those whose own share is used up.
+// wait takes n more when there is room for it, and reports whether there was before the context
+// ended. Callers are served in order of arrival, except those whose own share is used up.
 func (h *holding) wait(ctx context.Context, n int64) bool {
 	q := h.quota
 	q.mu.Lock()

@@ -218,7 +218,7 @@ const requestID = "X-Request-Id"
 // saneID is a name that a caller may give its request.
 var saneID = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
-// identify names a request in its answer: as the caller does, or anew.
+// identify gives a request an id in its answer: the caller's, or a new one.
 func identify(w http.ResponseWriter, r *http.Request) {
 	if !saneID.MatchString(r.Header.Get(requestID)) {
 		r.Header.Set(requestID, rand.Text())

@@ -33,10 +33,10 @@ type scheduleInput struct {
 }
 
 type scheduleOutput struct {
-	Replayed
+	ReplayHeader
 
 	Location string `header:"Location" doc:"Where the message is."`
-	Body     operate.Scheduled
+	Body     operate.ScheduleResult
 }
 
 func (s *schedules) schedule(ctx context.Context, in *scheduleInput) (*scheduleOutput, error) {
@@ -76,10 +76,10 @@ type batchInput struct {
 }
 
 type batchOutput struct {
-	Replayed
+	ReplayHeader
 
 	Body struct {
-		Results []operate.Scheduled `json:"results" nullable:"false"`
+		Results []operate.ScheduleResult `json:"results" nullable:"false"`
 	}
 }
 
@@ -88,7 +88,7 @@ func (s *schedules) scheduleBatch(ctx context.Context, in *batchInput) (*batchOu
 	if err != nil {
 		return nil, err
 	}
-	out := &batchOutput{Replayed: replayed}
+	out := &batchOutput{ReplayHeader: replayed}
 	out.Body.Results = results
 	t := operate.Tally{}
 	for i := range out.Body.Results {
@@ -100,7 +100,7 @@ func (s *schedules) scheduleBatch(ctx context.Context, in *batchInput) (*batchOu
 
 // scheduleAll schedules what the caller may. The topic of a message in whose place one would
 // be, the script looks at.
-func (s *schedules) scheduleAll(ctx context.Context, queue string, messages []operate.Schedule) []operate.Scheduled {
+func (s *schedules) scheduleAll(ctx context.Context, queue string, messages []operate.Schedule) []operate.ScheduleResult {
 	caller := callOf(ctx)
 	return s.config.Queues[queue].ScheduleAll(ctx, messages, func(i int) error {
 		if !caller.MaySee(messages[i].Topic) {

@@ -16,10 +16,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// What huma reads from types is what it checks by itself, with its own words. The limits of a
-// message are the SDK's to check, whose errors name field, value and limit; so they stand in a
-// description of its own, by which nothing is checked. A request that is right by it is
-// refused for no limit; of a text it counts letters, and the limits are in bytes.
+// Huma checks what it reads from types, with error texts of its own. The SDK checks the limits
+// of a message, with errors that name field, value and limit; so these limits are in a
+// separate description, by which nothing is checked. No limit refuses a request that is valid
+// by it, except that it counts the letters of a text where the limits are in bytes.
 
 // newDescription is an OpenAPI document without calls.
 func newDescription(version string) *huma.OpenAPI {
@@ -141,7 +141,7 @@ func oneOf(names ...string) (choice []*huma.Schema) {
 	return choice
 }
 
-// describeLimits adds to the description what of requests is checked by us.
+// describeLimits adds our own checks of requests to the description.
 func describeLimits(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas.Map()
 	for name, properties := range limits {
@@ -290,7 +290,7 @@ func operations(doc *huma.OpenAPI) func(func(*huma.Operation) bool) {
 	}
 }
 
-// describeRequests adds to the calls what of their parameters and bodies is checked by us.
+// describeRequests adds our own checks of parameters and bodies to the calls.
 func describeRequests(doc *huma.OpenAPI) {
 	for op := range operations(doc) {
 		for _, p := range op.Parameters {

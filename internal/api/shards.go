@@ -52,10 +52,10 @@ func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput,
 // InstanceView is a bridge as the others see it.
 type InstanceView struct {
 	Instance string           `json:"instance"`
-	Boot     string           `json:"boot" doc:"Tells it from an earlier process of that name."`
+	Boot     string           `json:"boot" doc:"Distinguishes it from an earlier process of that name."`
 	Heard    string           `json:"heard_at" format:"date-time" doc:"Its last heartbeat, by Redis' clock. A dead one is listed for a while."`
-	Silent   float64          `json:"silent_s" doc:"For how many seconds it has not been heard."`
-	Shards   map[string][]int `json:"shards" nullable:"false" doc:"The shards that it polls, by queue; those of a queue are null where they are not known."`
+	Silent   float64          `json:"silent_s" doc:"Seconds since its last heartbeat."`
+	Shards   map[string][]int `json:"shards" nullable:"false" doc:"The shards that it polls, by queue; null for a queue if they are not known."`
 }
 
 type instancesOutput struct {

@@ -31,7 +31,7 @@ type track struct {
 type mark struct {
 	at   time.Time
 	life string
-	// counters are nil where Redis did not tell all of them.
+	// counters are nil if Redis did not tell all of them.
 	counters map[string]int64
 	lateness operate.Histogram
 }
@@ -95,16 +95,16 @@ func (t *track) look(ctx context.Context, name string) mark {
 // Point is a part of the last ten minutes. What is not known is not there.
 type Point struct {
 	At        string   `json:"at" format:"date-time" doc:"When it ends."`
-	Over      float64  `json:"over_s" doc:"How many seconds it has."`
-	Scheduled *float64 `json:"scheduled,omitempty" doc:"Messages a second, of the whole queue; not there where Redis did not tell."`
+	Over      float64  `json:"over_s" doc:"Its length in seconds."`
+	Scheduled *float64 `json:"scheduled,omitempty" doc:"Messages per second, of the whole queue; absent if Redis did not answer."`
 	Published *float64 `json:"published,omitempty"`
-	P50       *float64 `json:"p50_s,omitempty" doc:"Lateness, of what the instance that was asked has published; not there where that was nothing."`
+	P50       *float64 `json:"p50_s,omitempty" doc:"Lateness of the messages published by the instance that was asked; absent if it has published none."`
 	P99       *float64 `json:"p99_s,omitempty"`
 }
 
 type recentOutput struct {
 	Body struct {
-		Points []Point `json:"points" nullable:"false" doc:"The oldest first."`
+		Points []Point `json:"points" nullable:"false" doc:"Oldest first."`
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // redisModule provides the client of Redis, made first and so closed last, what is known of
-// its health, and the keys of bodies, which are nil where there are none.
+// its health, and the keys of bodies, which are nil if there are none.
 var redisModule = fx.Module("redis", fx.Provide(provideRedis, func() *health.Redis { return &health.Redis{} }, provideKeys))
 
 func provideRedis(lc fx.Lifecycle, cfg *config.Config) (redis.UniversalClient, error) {

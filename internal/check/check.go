@@ -112,7 +112,7 @@ func (s Step) run(ctx context.Context) Result {
 	return Result{Area: s.Area, Subject: s.Subject, Took: time.Since(began), Findings: findings}
 }
 
-// Worst is the highest level of the findings; false where there is none.
+// Worst is the highest level of the findings; false if there is none.
 func Worst(findings []Finding) (worst Level, found bool) {
 	for _, f := range findings {
 		worst, found = max(worst, f.Level), true

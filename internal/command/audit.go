@@ -23,7 +23,7 @@ func (f queueFlags) changing(p *program, made inspect.Change, do func(*session, 
 	return s.audited(&made, func() error { return do(s, &made) })
 }
 
-// audited has do change the queue, and writes down what came of it, also where that was an
+// audited has do change the queue, and writes down what came of it, also if that was an
 // error. do says as made.Answer what it has done; without that it is "done". What was
 // refused for how it was asked for changed nothing, and is not written down.
 func (s *session) audited(made *inspect.Change, do func() error) error {
@@ -34,7 +34,7 @@ func (s *session) audited(made *inspect.Change, do func() error) error {
 	return err
 }
 
-// answerOf is what was done and which error ended it; empty where it was refused for how it
+// answerOf is what was done and which error ended it; empty if it was refused for how it
 // was asked for.
 func answerOf(done string, err error) string {
 	if err == nil {

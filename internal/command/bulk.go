@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// jobEvery is how often it is looked how far a job is, jobSaid how often that is said.
+	// jobEvery is the interval between reads of a job's progress, jobSaid the interval between lines about
+	// it.
 	jobEvery = 200 * time.Millisecond
 	jobSaid  = 5 * time.Second
 )
@@ -59,7 +60,7 @@ func (f bulkFlags) start(p *program, queue queueFlags, spec job.Spec, due ...due
 	return s.showJob(&found)
 }
 
-// startJob starts a job. That is the change: what the job does is told by the job.
+// startJob starts a job. The audit has the start as the change; the job itself reports what it does.
 func (s *session) startJob(spec job.Spec) (id string, err error) {
 	var made inspect.Change
 	err = s.audited(&made, func() (err error) {
@@ -105,7 +106,7 @@ func progressOf(found *job.Job) string {
 	return text
 }
 
-// tallyOf counts what became of a job's messages.
+// tallyOf formats the tally of a job.
 func tallyOf(found *job.Job) string {
 	t := &found.Tally
 	if found.Spec.DryRun {

@@ -66,7 +66,7 @@ func (c cancelCommand) Run(p *program) error {
 	if c.Bulk.All {
 		return c.Bulk.start(p, c.queueFlags, job.Spec{Verb: job.Cancel, Filter: c.filter()})
 	}
-	return c.one().operate(p, "cancel", func(s *session, m *operate.Located, made *inspect.Change) error {
+	return c.one().operate(p, "cancel", func(s *session, m *operate.FoundMessage, made *inspect.Change) error {
 		now, err := s.Cancel(s.ctx, delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
 		if err != nil {
 			return s.fail("cancel", m.Found.ID, err)
@@ -129,7 +129,7 @@ func (c publishNowCommand) Run(p *program) error {
 
 // reschedule looks for the message and moves it.
 func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
-	return f.operate(p, verb, func(s *session, m *operate.Located, made *inspect.Change) error {
+	return f.operate(p, verb, func(s *session, m *operate.FoundMessage, made *inspect.Change) error {
 		due, ref := to.from(s.Store.Now()), delay.Ref{ID: m.Found.ID, Key: m.Found.Key}
 		now, err := s.Reschedule(s.ctx, ref, to.when())
 		if err != nil {
@@ -146,7 +146,7 @@ func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 }
 
 // operate looks for the message and then does something to it.
-func (f messageFlags) operate(p *program, verb string, do func(*session, *operate.Located, *inspect.Change) error) error {
+func (f messageFlags) operate(p *program, verb string, do func(*session, *operate.FoundMessage, *inspect.Change) error) error {
 	made := inspect.Change{Action: verb, What: f.ID, Key: deref(f.Key)}
 	return f.changing(p, made, func(s *session, made *inspect.Change) error {
 		found, err := s.find(f.ID, f.Key)
@@ -161,7 +161,7 @@ func (f messageFlags) operate(p *program, verb string, do func(*session, *operat
 
 // changed prints what was done to a message. That a copy may be out is a warning, and so is that
 // Redis may forget it.
-func (s *session) changed(verb string, m *operate.Located, now operate.Changed, made *inspect.Change, text string) (err error) {
+func (s *session) changed(verb string, m *operate.FoundMessage, now operate.ChangeResult, made *inspect.Change, text string) (err error) {
 	made.Answer = now.Status
 	if now.MaybePublished {
 		warn(s.program, s.asJSON, "maybe_published", m.Found.ID, fmt.Sprintf("%s %q: done, but a copy may have been published before", verb, m.Found.ID))

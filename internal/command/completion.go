@@ -149,7 +149,7 @@ func (l *commandLine) values(v *kong.Value) []string {
 	return nil
 }
 
-// queues are those of the configuration; none where it is not right.
+// queues are those of the configuration; none if it is not right.
 func (l *commandLine) queues() []string {
 	file := l.file
 	if file == "" {

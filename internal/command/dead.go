@@ -74,7 +74,7 @@ func (c deadListCommand) view(s *session, letter *message.DeadLetter) operate.Me
 	return view
 }
 
-// letterJSON is a dead letter as programs see it, or what became of it.
+// letterJSON is the JSON form of a dead letter, or of its end.
 func letterJSON(queue string, letter *message.DeadLetter, state string) operate.Message {
 	found := inspect.Found{Message: letter.Message, Reason: letter.Reason, DiedAt: letter.DiedAt, MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err}
 	if found.Queue = queue; state == string(inspect.StateDead) {
@@ -156,7 +156,7 @@ func (c deadShowCommand) Run(p *program) error {
 }
 
 // locateDead is find for a message that must be in the dead letters.
-func (s *session) locateDead(id string, key *string) (operate.Located, error) {
+func (s *session) locateDead(id string, key *string) (operate.FoundMessage, error) {
 	found, err := s.find(id, key)
 	if err == nil && found.State != inspect.StateDead {
 		text := fmt.Sprintf("%q is not in the dead letters: it is %s", id, found.State)

@@ -36,7 +36,7 @@ const (
 // devClock lets time pass in `bridge dev`: it moves the clock of Redis from one due
 // time to the next, without the wait between them.
 type devClock struct {
-	clock  *dev.Clock // nil where it cannot be moved
+	clock  *dev.Clock // nil if it cannot be moved
 	config *config.Config
 	turn   chan struct{} // of 1: one request after the other
 }
@@ -150,7 +150,7 @@ func (c *devClock) advance(ctx context.Context, by time.Duration) error {
 }
 
 // settled waits until nothing is due or in flight, and returns what is due next, zero
-// where nothing waits. It gives up after a while: then isDone is false.
+// if nothing waits. It gives up after a while: then isDone is false.
 func settled(ctx context.Context, queue *store.Queue, layout *store.Layout) (next time.Time, isDone bool, err error) {
 	for until := time.Now().Add(clockPatience); time.Now().Before(until); {
 		next, isDone = time.Time{}, true

@@ -15,8 +15,8 @@ import (
 const candidatesShown = 20
 
 // find looks for the message that the flags name. Without a key that is the
-// message without one or, where there is none, the only one of that id.
-func (s *session) find(id string, key *string) (operate.Located, error) {
+// message without one or, if there is none, the only one of that id.
+func (s *session) find(id string, key *string) (operate.FoundMessage, error) {
 	found, err := s.locate(id, key)
 	if err == nil && found.HasEnded {
 		err = delay.ErrNotFound
@@ -24,10 +24,10 @@ func (s *session) find(id string, key *string) (operate.Located, error) {
 	return found, err
 }
 
-// locate is find, and tells of what has ended, too.
-func (s *session) locate(id string, key *string) (operate.Located, error) {
+// locate is find that also finds messages that have ended.
+func (s *session) locate(id string, key *string) (operate.FoundMessage, error) {
 	if err := invalidIdentity(id, deref(key)); err != nil {
-		return operate.Located{}, err
+		return operate.FoundMessage{}, err
 	}
 	found, err := s.Get(s.ctx, delay.Ref{ID: id, Key: deref(key)})
 	switch {
@@ -43,7 +43,7 @@ func (s *session) locate(id string, key *string) (operate.Located, error) {
 	return found, nil
 }
 
-func (s *session) findAnywhere(id string) (found operate.Located, err error) {
+func (s *session) findAnywhere(id string) (found operate.FoundMessage, err error) {
 	var members []string
 	err = s.walk(func() (err error) {
 		members, err = inspect.Find(s.ctx, s.Store, id, candidatesShown)

@@ -38,7 +38,7 @@ func (c getCommand) Run(p *program) error {
 }
 
 // show prints a message, as far as it can be read.
-func (s *session) show(m *operate.Located, withBody bool) (err error) {
+func (s *session) show(m *operate.FoundMessage, withBody bool) (err error) {
 	view, found := m.View(), &m.Found
 	if withBody = withBody && found.Err == nil && !m.HasEnded; withBody {
 		found.Err = seal.Open(s.keys, &found.Message)

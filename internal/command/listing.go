@@ -67,7 +67,7 @@ func (l *listing) line(cells []any) {
 	_, _ = fmt.Fprintln(l.tabs)
 }
 
-// end prints what is left, and to people a sentence where there was no row. It passes
+// end prints what is left, and to people a sentence if there was no row. It passes
 // on the error that ended the list.
 func (l *listing) end(err error, none string, args ...any) error {
 	err = errors.Join(err, l.tabs.Flush())

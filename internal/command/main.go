@@ -1,6 +1,6 @@
 // Package command is the program bridge: it runs the bridge, and schedules, shows and changes
-// what waits. There is a file a command, with its flags, its table and its words; what is asked
-// and done is package operate's, and so is its JSON.
+// messages. Each command has a file with its flags, its table and its texts; package operate
+// has the queries, the verbs and their JSON.
 //
 // Exit codes: 0 done; 1 Redis, a broker or something else failed; 2 the command
 // line or the configuration is wrong; 3 the message's state does not allow it.
@@ -95,7 +95,7 @@ func newParser(p *program, name string) (*kong.Kong, error) {
 	return parser, err
 }
 
-// ownName is what the program is called where it is not renamed. Packages for Linux call
+// ownName is what the program is called if it is not renamed. Packages for Linux call
 // it delaybridge, since iproute2 has a program of this name.
 const ownName = "bridge"
 

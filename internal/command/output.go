@@ -22,7 +22,7 @@ import (
 // statePurged is the state of a result that no waiting message has.
 const statePurged = "purged"
 
-// changeJSON is what became of a message, as programs see it.
+// changeJSON is the JSON form of a change of a message.
 type changeJSON struct {
 	operate.Message
 
@@ -44,7 +44,7 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // describe writes a message for people, a field a line.
-func describe(w io.Writer, m *operate.Located, view *operate.Message, now time.Time, withBody bool) error {
+func describe(w io.Writer, m *operate.FoundMessage, view *operate.Message, now time.Time, withBody bool) error {
 	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) { // Flush has the error.
 		if value != "" {

@@ -83,7 +83,7 @@ func waiting(now *operate.PauseChange) string {
 	return text
 }
 
-// change pauses or resumes, and tells what it means.
+// change pauses or resumes, and prints the effect.
 func (f pauseFlags) change(p *program, verb string, do func(*session) (operate.PauseChange, error), describe func(*operate.PauseChange) string) error {
 	return f.changing(p, inspect.Change{Action: verb, Topic: f.Topic}, func(s *session, _ *inspect.Change) error {
 		now, err := do(s)

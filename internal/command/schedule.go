@@ -170,7 +170,7 @@ func (c scheduleCommand) body(s *session) ([]byte, error) {
 
 // scheduleJSON is what was scheduled, or kept, as programs see it.
 type scheduleJSON struct {
-	operate.Scheduled
+	operate.ScheduleResult
 
 	Queue   string `json:"queue"`
 	Topic   string `json:"topic"`

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// batchLines and batchBytes are how much is scheduled at a time, at the most, but for
+	// batchLines and batchBytes are how much is scheduled at a time, at most, but for
 	// a line that is larger.
 	batchLines = 500
 	batchBytes = 4 << 20
@@ -42,7 +42,7 @@ type batchLine struct {
 // lineJSON answers a line.
 type lineJSON struct {
 	Line int `json:"line"`
-	operate.Scheduled
+	operate.ScheduleResult
 }
 
 // batch schedules lines as they come.
@@ -169,7 +169,7 @@ func (b *batch) schedule(lines []batchLine) error {
 	return stop
 }
 
-func (b *batch) answer(line int, result *operate.Scheduled) error {
+func (b *batch) answer(line int, result *operate.ScheduleResult) error {
 	b.tally[result.Answer()]++
 	if b.asJSON {
 		return writeJSON(b.program.stdout, lineJSON{line, *result})

@@ -108,7 +108,7 @@ func describeRoutes(w io.Writer, routes []message.ParkedRoute) error {
 	return tabs.Flush()
 }
 
-// progress says how far a change of the shards is; nothing where none is under way.
+// progress says how far a change of the shards is; nothing if none is under way.
 func progress(layout *store.Layout, shards []inspect.ShardStats) string {
 	switch {
 	case layout.Next != 0:

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// takesHangups is set where the command does something else at SIGHUP than end. Signals
+// takesHangups is set if the command does something else at SIGHUP than end. Signals
 // are the process' own.
 var takesHangups atomic.Bool
 

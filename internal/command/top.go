@@ -59,7 +59,7 @@ func (c topCommand) Run(p *program) error {
 // screen shows looks.
 type screen interface {
 	show(looks []look) error
-	// quit is closed when the user has had enough; nil where nobody can tell.
+	// quit is closed when the user has had enough; nil if nobody can tell.
 	quit() <-chan struct{}
 }
 

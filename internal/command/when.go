@@ -74,7 +74,7 @@ func (r *perSecond) UnmarshalText(text []byte) error {
 // instant is a time in RFC 3339.
 type instant time.Time
 
-// time is zero where the flag was not given.
+// time is zero if the flag was not given.
 func (i *instant) time() time.Time {
 	if i == nil {
 		return time.Time{}

@@ -11,7 +11,7 @@ import (
 )
 
 // outboxPath is the path of an outbox in the file: that of the section itself
-// where it is one object.
+// if it is one object.
 func (c checker) outboxPath(name string) string {
 	if c.single["outbox"] {
 		return "outbox"

@@ -32,9 +32,9 @@ type field struct {
 	// only are the variants of the section that know the key; none means all.
 	only     []string
 	min, max string
-	// isURL is set where the value may hold a password between :// and @.
+	// isURL is set if the value may hold a password between :// and @.
 	isURL bool
-	// isFile is set where the value names a file that must be readable.
+	// isFile is set if the value names a file that must be readable.
 	isFile bool
 	// single is the name of a section that may be given without one, as an object
 	// in the place of a map of named ones.

@@ -43,7 +43,7 @@ func (r *Redis) client(name string) redisclient.Config {
 	}
 }
 
-// Open reads the configured keys of bodies; nil where there are none. The logger is told
+// Open reads the configured keys of bodies; nil if there are none. The logger is told
 // when they change; it may be nil.
 func (e *Encryption) Open(logger *slog.Logger) (*seal.Keyring, error) {
 	if e.Keys == "" {

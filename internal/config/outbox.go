@@ -50,7 +50,7 @@ func (o Outbox) variant() (value, key string) { return string(o.Driver), "driver
 const noCompensation = "off"
 
 // CompensationTopic returns the topic of a queue's compensation messages, and
-// "" where none are consumed.
+// "" if none are consumed.
 func (c *Config) CompensationTopic(queue string) string {
 	switch topic := c.Queues[queue].Compensation; {
 	case topic == noCompensation, topic == "" && len(c.Outbox) == 0:

@@ -51,7 +51,7 @@ type Canary struct {
 	Every time.Duration `yaml:"every" default:"30s" min:"1s" max:"5m" doc:"How often one is sent, by one of the instances; none is while the one before it waits."`
 }
 
-// Rate is how many messages a second are published at the most, over all shards and
+// Rate is how many messages a second are published at most, over all shards and
 // instances. 0 is no limit.
 type Rate struct {
 	Messages int      `yaml:"messages" default:"0" min:"0" max:"1000000" doc:"Of the queue, over all shards and instances, whichever of them have the messages. 0: no limit."`

@@ -20,7 +20,7 @@ var changeable = []string{
 	"queues.*.budget.bytes", "queues.*.budget.policy",
 }
 
-// ErrRestart is returned where configurations differ in what cannot change.
+// ErrRestart is returned if configurations differ in what cannot change.
 var ErrRestart = errors.New("needs a restart")
 
 // Changes returns the keys in which the next configuration differs from the one in force, as

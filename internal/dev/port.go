@@ -45,7 +45,7 @@ func release(listener net.Listener) (addr string) {
 	return listener.Addr().String()
 }
 
-// listen takes the port asked for or, where none is, the usual or a free one.
+// listen takes the port asked for or, if none is, the usual or a free one.
 func listen(port, usual int) (net.Listener, error) {
 	if port != 0 {
 		return listenOn(port)

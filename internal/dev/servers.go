@@ -23,7 +23,7 @@ type Options struct {
 	Dir string
 	// InMemory runs Redis in this process, even where redis-server is installed.
 	InMemory bool
-	// Ports; 0 is the usual one, or a free one where that is taken.
+	// Ports; 0 is the usual one, or a free one if that is taken.
 	RedisPort, NATSPort, AdminPort int
 	// Logger gets what the servers complain about.
 	Logger *slog.Logger
@@ -103,7 +103,7 @@ func (s *Servers) start(ctx context.Context, o Options) (err error) {
 // Failed is closed, or receives the cause, when a server ends by itself.
 func (s *Servers) Failed() <-chan error { return s.redis.failed() }
 
-// Follow makes the stream of a topic, where there is none, and calls yield for
+// Follow makes the stream of a topic, if there is none, and calls yield for
 // what is stored there from now on, until ctx ends.
 func (s *Servers) Follow(ctx context.Context, topic string, yield func(Arrival)) error {
 	return s.streams.follow(ctx, topic, yield)

@@ -41,7 +41,7 @@ type Arrival struct {
 //
 // A publish without a stream stays unanswered while somebody listens, as we do.
 // So the message is published again for the bridge, with its own reply address,
-// once the stream is there; the broker drops it by its id where it was stored
+// once the stream is there; the broker drops it by its id if it was stored
 // already. In these first milliseconds of a new stream, messages may pass each other.
 type streamMaker struct {
 	conn      *nats.Conn
@@ -112,7 +112,7 @@ func (m *streamMaker) run(ctx context.Context) {
 	}
 }
 
-// ensure makes the stream of a topic where there is none, and reports whether
+// ensure makes the stream of a topic if there is none, and reports whether
 // it did.
 func (m *streamMaker) ensure(ctx context.Context, topic string) (made bool) {
 	if m.known[topic] {
@@ -182,7 +182,7 @@ func streamName(token string) string {
 // nameMax keeps stream names, which are folder names, well below their limit.
 const nameMax = 64
 
-// follow makes the topic's stream, where there is none, and reads it from its
+// follow makes the topic's stream, if there is none, and reads it from its
 // present end until ctx ends.
 func (m *streamMaker) follow(ctx context.Context, topic string, yield func(Arrival)) error {
 	name, err := m.js.StreamNameBySubject(ctx, topic)

@@ -6,14 +6,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 )
 
-// Shares of the memory, in percent, from which on it is told.
+// The shares of memory in use, in percent, from which on a finding is made.
 const (
 	memoryLow  = 80
 	memoryFull = 97
 )
 
-// misplaced is the finding of a server that is not what redis.mode says, so that
-// nothing else about it matters; nil if it is.
+// misplaced returns the finding for a server that is not what redis.mode says,
+// so that nothing else about it matters; nil otherwise.
 func (i Info) misplaced(mode string) *check.Finding {
 	f := check.Finding{Level: check.Error, Code: "redis_mode"}
 	switch {
@@ -32,7 +32,7 @@ func (i Info) misplaced(mode string) *check.Finding {
 	return &f
 }
 
-// Memory is how many bytes Redis takes, and may take; 0 is no limit.
+// Memory returns how many bytes Redis uses, and may use; 0 means no limit.
 func (i Info) Memory() (used, limit int64) { return i.number("used_memory"), i.number("maxmemory") }
 
 // state returns the present problems of a Redis.

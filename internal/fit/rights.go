@@ -25,9 +25,9 @@ var arguments = map[string]string{
 	"zremrangebyscore": "K 0 1", "zrandmember": "K", "xadd": "K * f v", "xrevrange": "K + -", "spublish": "C m",
 }
 
-// tryAll calls each command as a script that may not write: Redis looks at the
-// rights of the user first, and refuses to write then. So it tells the rights to
-// every user who may run scripts, where ACL DRYRUN is for administrators.
+// tryAll calls each command from a script that may not write: Redis checks the
+// user's rights first, and then refuses the write. So every user that may run
+// scripts can learn its rights; ACL DRYRUN is only for administrators.
 const tryAll = `#!lua flags=no-writes
 local answers = {}
 for i, command in ipairs(cjson.decode(ARGV[1])) do
@@ -37,7 +37,7 @@ end
 return answers
 `
 
-// rights are the rights that the user lacks.
+// rights returns findings for the rights that the user lacks.
 func (n node) rights(ctx context.Context, want Want) []check.Finding {
 	commands := rights.Data(rights.Bridge, false)
 	calls := make([][]string, len(commands))
@@ -118,7 +118,7 @@ func (n node) confirmation(ctx context.Context, want Want) []check.Finding {
 	return findings
 }
 
-// triedOne is what can be told of a Redis before 7.0: whether scripts may be run.
+// triedOne is the check for a Redis before 7.0, which can only show whether scripts may run.
 func (n node) triedOne(ctx context.Context, want Want) []check.Finding {
 	err := n.Eval(ctx, "return redis.call('HEXISTS', KEYS[1], 'f')", []string{n.key}).Err()
 	switch {
@@ -131,8 +131,8 @@ func (n node) triedOne(ctx context.Context, want Want) []check.Finding {
 	}
 }
 
-// subscription tries to hear hints, as package hints does. Who does not know the
-// command is before 7.0, and has channels that are not sharded.
+// subscription tries to receive hints, like package hints. A server that does
+// not know the command is older than 7.0, and has channels that are not sharded.
 func (n node) subscription(ctx context.Context, want Want) []check.Finding {
 	hints := n.SSubscribe(ctx, n.channel)
 	_, err := hints.Receive(ctx)
@@ -143,8 +143,8 @@ func (n node) subscription(ctx context.Context, want Want) []check.Finding {
 	return []check.Finding{lacksHints(want, "SSUBSCRIBE", "hints are not heard", "+ssubscribe +sunsubscribe")}
 }
 
-// queueKeys tries the keys of the queues that are not of a shard, and a shard's of each.
-// Who may use one queue only has patterns for each of them.
+// queueKeys tries the keys of the queues outside shards, and those of one shard of each.
+// A user limited to one queue has a pattern for each of them.
 func queueKeys(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Finding {
 	pipe := rdb.Pipeline()
 	asked := map[string]*redis.BoolCmd{}
@@ -172,7 +172,7 @@ func lacksKeys(want Want, detail string) check.Finding {
 	return lacks(want, "keys or channels that begin with "+want.Prefix+":", detail, fmt.Sprintf("~%s:* &%s:*", want.Prefix, want.Prefix))
 }
 
-// lacksHints is the finding of a user who cannot give or hear hints.
+// lacksHints returns the finding for a user that cannot send or receive hints.
 func lacksHints(want Want, command, detail, right string) check.Finding {
 	f := lacks(want, command, detail, fmt.Sprintf("%s &%s:*", right, want.Prefix))
 	f.Level = check.Warning

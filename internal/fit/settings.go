@@ -1,8 +1,8 @@
-// Package fit tells whether a Redis is fit to keep messages: by what it says of
-// itself, and by what it does. It changes nothing.
+// Package fit checks whether a Redis is fit to keep messages, by what it says
+// of itself and by what it does. It changes nothing.
 //
-// The bridge asks [Settings] at its start, of each primary; `bridge check` asks
-// that and everything else.
+// The bridge checks the [Settings] of each primary at its start; `bridge check`
+// checks those and everything else.
 package fit
 
 import (
@@ -40,8 +40,8 @@ func (i Info) number(field string) int64 {
 	return n
 }
 
-// Settings are the problems of the version, the eviction, the persistence and
-// the replicas of a Redis. An Error is of a Redis on which messages would be lost.
+// Settings returns the problems of the version, the eviction, the persistence and
+// the replicas of a Redis. An Error means that messages would be lost.
 func Settings(info Info) []check.Finding {
 	policy := info["maxmemory_policy"]
 	return found(
@@ -78,7 +78,7 @@ func Settings(info Info) []check.Finding {
 	)
 }
 
-// when is a finding where it applies.
+// when returns the finding if it applies, else nil.
 func when(applies bool, f check.Finding) *check.Finding {
 	if !applies {
 		return nil

@@ -33,7 +33,7 @@ func useOf(cfg *config.Config, sink string) (use kind.Use) {
 		}
 		if topic := cfg.CompensationTopic(name); topic != "" {
 			dead := source.DeadTopic(topic)
-			use.Consumed = append(use.Consumed, kind.Compensated{Topic: topic, Dead: dead, Group: source.Group(cfg.Prefix, name)})
+			use.Consumed = append(use.Consumed, kind.CompensationTopic{Topic: topic, Dead: dead, Group: source.Group(cfg.Prefix, name)})
 			use.Topics = append(use.Topics, dead)
 		}
 	}

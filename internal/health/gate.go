@@ -27,30 +27,30 @@ const (
 	longPause  = 2 * time.Second
 )
 
-// Gate looks at the settings of Redis once for all queues of the process:
-// at each primary of a Cluster. Nothing is polled before it is open.
+// Gate checks the settings of Redis, at each primary of a Cluster, once for all
+// queues of the process. Nothing is polled before it is open.
 type Gate struct {
 	rdb    redis.UniversalClient
 	health *Redis
 	logger *slog.Logger
-	// open is closed when a node has answered, and none that did is refused.
+	// open is closed when a node has answered and no answer was refused.
 	open chan struct{}
 
 	mu      sync.Mutex
 	checked map[string]bool // the nodes that have answered, by address
 }
 
-// NewGate returns one that is closed.
+// NewGate returns a closed gate.
 func NewGate(rdb redis.UniversalClient, health *Redis, logger *slog.Logger) *Gate {
 	return &Gate{rdb: rdb, health: health, logger: logger, open: make(chan struct{}), checked: map[string]bool{}}
 }
 
-// Opened is closed once a node has answered, and none that did is refused.
+// Opened is closed once a node has answered and no answer was refused.
 func (c *Gate) Opened() <-chan struct{} { return c.open }
 
-// Run checks until every node has answered once, one is refused, of which fatal
-// is told, or ctx ends. A node that does not answer keeps the queues waiting
-// only where no other one does.
+// Run checks until every node has answered once, one is refused (then it calls
+// fatal), or ctx ends. A node that does not answer delays the queues only if no
+// other one answers.
 func (c *Gate) Run(ctx context.Context, fatal func(error)) {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	var trouble telemetry.Trouble
@@ -80,8 +80,8 @@ func (c *Gate) Run(ctx context.Context, fatal func(error)) {
 
 // Try asks the nodes that have not answered yet; answered says that some have.
 // It refuses a Redis on which messages would be lost, and warns of settings with
-// which they may be; what an ACL hides is warned of, too. Other errors mean that
-// a node did not answer.
+// which they may be lost, and of settings that an ACL hides. Other errors mean
+// that a node did not answer.
 func (c *Gate) Try(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
@@ -104,7 +104,7 @@ func (c *Gate) Try(ctx context.Context) (answered bool, err error) {
 		} else {
 			c.checked[addr] = true
 		}
-		return nil // The others are asked all the same.
+		return nil // Ask the others nevertheless.
 	})
 	return len(c.checked) > 0, errors.Join(append(problems, err)...)
 }

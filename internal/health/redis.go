@@ -1,4 +1,4 @@
-// Package health is what /livez and /readyz go by: whether Redis answers and is fit, and
+// Package health is behind /livez and /readyz: whether Redis answers and is fit, and
 // whether the brokers answer.
 package health
 
@@ -14,14 +14,14 @@ import (
 // silentRedis is how long Redis may be silent before we are not ready.
 const silentRedis = 10 * time.Second
 
-// Redis is whether Redis answers. The zero value has heard nothing yet.
+// Redis knows whether Redis answers. The zero value has heard nothing yet.
 type Redis struct {
 	lastAnswer atomic.Pointer[time.Time]
 	// lastCause is why the last call that failed did; nil after an answer.
 	lastCause atomic.Pointer[string]
 }
 
-// Heard is told of each answer of Redis, and of each call that had none. It does not block.
+// Heard records an answer of Redis, or a call without one. It does not block.
 func (h *Redis) Heard(err error) {
 	if err != nil {
 		cause := rediserr.Cause(err)
@@ -33,7 +33,7 @@ func (h *Redis) Heard(err error) {
 	h.lastCause.Store(nil)
 }
 
-// Check is the line of /readyz: whether Redis has answered of late, and if not, why.
+// Check returns the line of /readyz: whether Redis has answered lately, and if not, why.
 func (h *Redis) Check() admin.Check {
 	check := admin.Check{Name: "redis"}
 	last := h.lastAnswer.Load()

@@ -19,11 +19,11 @@ const (
 )
 
 // Sinks asks each sink every two seconds whether its broker answers, so that
-// /readyz can tell without waiting. It owns a goroutine a sink.
+// /readyz can answer without waiting. It owns one goroutine per sink.
 type Sinks struct {
 	sinks   map[string]sinks.Sink
 	metrics *telemetry.Metrics
-	// isFailing reports whether what is published to a sink fails, whatever its ping says.
+	// isFailing reports whether publishing to a sink fails, whatever its ping says.
 	isFailing func(sink string) bool
 
 	mu     sync.Mutex
@@ -32,7 +32,7 @@ type Sinks struct {
 	done   sync.WaitGroup
 }
 
-// SinkState is what the pings of a sink have said.
+// SinkState is the state of a sink, by its pings.
 type SinkState struct {
 	asked bool
 	err   error
@@ -42,7 +42,7 @@ type SinkState struct {
 // IsUp reports whether the last one succeeded.
 func (s SinkState) IsUp() bool { return s.asked && s.err == nil }
 
-// Since is when a ping first said what the last one does.
+// Since returns when a ping first had the result of the last one.
 func (s SinkState) Since() time.Time { return s.since }
 
 // Detail says why it is not up.
@@ -56,7 +56,7 @@ func (s SinkState) Detail() string {
 	return ""
 }
 
-// NewSinks returns one that has asked nothing yet.
+// NewSinks returns a Sinks that has asked nothing yet.
 func NewSinks(byName map[string]sinks.Sink, isFailing func(sink string) bool, metrics *telemetry.Metrics) *Sinks {
 	return &Sinks{sinks: byName, metrics: metrics, isFailing: isFailing, states: map[string]SinkState{}}
 }
@@ -90,8 +90,8 @@ func (m *Sinks) watch(ctx context.Context, name string, sink sinks.Sink) {
 	}
 }
 
-// note keeps what a ping said. The first one begins the metric, which is of what publishing
-// does, too.
+// note records a ping's result. The first one begins the metric, which also covers
+// publishing.
 func (m *Sinks) note(name string, err error) {
 	m.mu.Lock()
 	before := m.states[name]
@@ -116,7 +116,7 @@ func (m *Sinks) Checks() []admin.Check {
 	return checks
 }
 
-// State is what is known of a sink.
+// State returns what is known of a sink.
 func (m *Sinks) State(name string) SinkState {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package jobs runs what is asked for many messages at once: cancels, reschedules,
-// redrives and purges by a filter. Any bridge of the queue may run a job, one at a
-// time; a job whose bridge has died is gone on with by another one, from where it was.
-// Why its tally is true then is told by package job, which does one step of it.
-// The package paces the steps, and owns the goroutines of the jobs that this
-// instance runs.
+// Package jobs runs the operations on many messages at once: cancels, reschedules,
+// redrives and purges by a filter. One bridge of the queue at a time runs a job; if
+// its bridge dies, another one resumes the job where it was. Package job does one
+// step of it, and says why its tally stays true. This package paces the steps, and
+// owns the goroutines of the jobs that this instance runs.
 package jobs
 
 import (
@@ -19,18 +18,18 @@ import (
 )
 
 const (
-	// lookEvery is the interval between polls for jobs: a hint that tells of one may be lost.
+	// lookEvery is the interval between polls for jobs, since a hint may be lost.
 	lookEvery = 5 * time.Second
 	// pruneEvery is how often ended jobs are forgotten.
 	pruneEvery = time.Hour
 	// mostRunning is how many jobs of a queue one instance runs at once.
 	mostRunning = 4
-	// longestPause is how long to wait while Redis is away.
+	// longestPause is the longest wait while Redis is unavailable.
 	longestPause = 5 * time.Second
-	// saidEvery is how often a failure is said again.
+	// saidEvery is the interval at which a lasting failure is logged again.
 	saidEvery = time.Minute
-	// leftPatience is for what was in flight when a job was about it to come back: longer than
-	// a claim lives. Between two looks at it there are so long pauses.
+	// leftPatience is how long to wait for messages that were in flight when a job came to
+	// them: longer than a claim lives. The rests lie between two looks at them.
 	leftPatience           = 90 * time.Second
 	firstRest, longestRest = 100 * time.Millisecond, 2 * time.Second
 	// releasePatience is for giving a job back at the end.
@@ -54,10 +53,10 @@ func New(queue *job.Jobs, instance string, logger *slog.Logger) *Runner {
 	return &Runner{queue: queue, instance: instance, logger: logger, running: map[string]bool{}, wake: make(chan struct{}, 1)}
 }
 
-// Wake has it look at once. It does not block.
+// Wake makes it look at once. It does not block.
 func (r *Runner) Wake() { wait.Wake(r.wake) }
 
-// Run works until ctx ends, and then gives back what it runs.
+// Run works until ctx ends, and then gives its jobs back.
 func (r *Runner) Run(ctx context.Context) {
 	defer r.done.Wait()
 	pruned := time.Now()
@@ -73,7 +72,7 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// look begins to run what nobody runs. Redis' absence is said by others.
+// look starts jobs that nobody runs. Other parts report that Redis is unavailable.
 func (r *Runner) look(ctx context.Context) {
 	ids, err := r.queue.Open(ctx)
 	if err != nil {
@@ -110,7 +109,7 @@ func (r *Runner) end(id string) {
 func (r *Runner) run(ctx context.Context, id string) {
 	run, err := r.queue.Take(ctx, id, r.instance)
 	if err != nil {
-		return // Another one runs it, or Redis is away.
+		return // Another instance runs it, or Redis is unavailable.
 	}
 	logger := r.logger.With("job", id, "verb", run.Job().Spec.Verb)
 	logger.Info("running job", "event", "job_start")
@@ -123,10 +122,10 @@ func (r *Runner) run(ctx context.Context, id string) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasePatience)
 	defer cancel()
-	_ = run.Release(ctx) // Else it is taken when the lease has lapsed.
+	_ = run.Release(ctx) // If this fails, it is taken when the lease has lapsed.
 }
 
-// remaining is how many messages still match; nil where nobody knows.
+// remaining is how many messages still match; nil if nobody knows.
 func remaining(j *job.Job) any {
 	if j.Remaining == nil {
 		return nil
@@ -140,7 +139,7 @@ func (r *Runner) steps(ctx context.Context, run *job.Run, logger *slog.Logger) b
 	pace := newPace(&spec, time.Now())
 	pause := wait.Backoff{Initial: 100 * time.Millisecond, Limit: longestPause}
 	rest := wait.Backoff{Initial: firstRest, Limit: longestRest}
-	var said, waits time.Time // when a failure was said last; since when what is in flight is waited for
+	var said, waits time.Time // when a failure was last logged; since when it waits for messages in flight
 	for wait.Sleep(ctx, time.Until(pace.next())) {
 		var changed int
 		var err error
@@ -183,18 +182,18 @@ func (r *Runner) steps(ctx context.Context, run *job.Run, logger *slog.Logger) b
 const (
 	// stepsPerSecond is how many steps a job with a rate makes, if all goes well.
 	stepsPerSecond = 4
-	// mostSaved bounds what is made up for.
+	// mostSaved bounds how much lost time is made up for.
 	mostSaved = time.Second
 )
 
-// pace holds a job's rate on average: what a slow step has cost is made up for by larger
-// ones, of a second's worth at the most, so that no burst is larger than that.
+// pace keeps a job's rate on average: larger steps make up for a slow one, with at most
+// a second's worth of messages, so no burst is larger than that.
 type pace struct {
 	rate int       // messages a second; 0: no limit
-	paid time.Time // what was changed so far has taken the time until then
+	paid time.Time // when the changes so far would end at that rate
 }
 
-// newPace begins with nothing saved. Counting changes nothing and so has no rate.
+// newPace starts with nothing saved. A dry run changes nothing and so has no rate.
 func newPace(spec *job.Spec, now time.Time) *pace {
 	if spec.DryRun {
 		return &pace{paid: now}
@@ -202,13 +201,13 @@ func newPace(spec *job.Spec, now time.Time) *pace {
 	return &pace{rate: spec.Rate, paid: now}
 }
 
-// least is how many messages a step is made for.
+// least returns how many messages are worth a step.
 func (p *pace) least() int { return min(max(1, p.rate/stepsPerSecond), store.MaxBatch) }
 
-// next is when there is room for a step.
+// next returns when there is room for a step.
 func (p *pace) next() time.Time { return p.paid.Add(p.cost(p.least())) }
 
-// room is how many messages a step may change that begins now.
+// room returns how many messages a step that begins now may change.
 func (p *pace) room(now time.Time) int {
 	if p.rate == 0 {
 		return store.MaxBatch
@@ -219,7 +218,7 @@ func (p *pace) room(now time.Time) int {
 	return min(max(p.least(), int(now.Sub(p.paid).Seconds()*float64(p.rate))), store.MaxBatch)
 }
 
-// spend notes how many messages a step has changed.
+// spend records how many messages a step has changed.
 func (p *pace) spend(changed int) { p.paid = p.paid.Add(p.cost(changed)) }
 
 func (p *pace) cost(messages int) time.Duration {

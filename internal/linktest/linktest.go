@@ -47,7 +47,7 @@ type Try func(ctx context.Context) error
 type Link struct {
 	// Certs are the server's.
 	Certs testenv.Certs
-	// Password is the server's; empty where the certificate is the login.
+	// Password is the server's; empty if the certificate is the login.
 	Password string
 	// Secret makes of a password what the client's file holds; nil: the password.
 	Secret func(password string) string

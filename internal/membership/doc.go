@@ -1,7 +1,7 @@
-// Package membership makes the running bridges of a queue share its shards, and
-// keeps each of them at the layout in force. It says who tries to poll a shard;
-// the lease in Redis says who may, and the claim's token what counts. So two
-// instances that disagree for a second waste calls and lose nothing.
+// Package membership lets the running bridges of a queue share its shards, and
+// keeps each of them at the layout in force. It decides who tries to poll a
+// shard; the lease in Redis decides who may, and the claim's token what counts.
+// So two instances that disagree for a second waste calls and lose nothing.
 //
 // A [Member] is one instance in one queue. Its turn comes once a second, and at
 // once when a hint says that something has changed:
@@ -16,27 +16,26 @@
 // # Who lives
 //
 // An instance is "name/boot", see message.NewInstance; each heartbeat writes it
-// with Redis' clock, and brings back what all the others wrote. Who lives is
-// judged by the change of the other's heartbeat over our own monotonic clock:
-// Redis' clock may be set back by a failover, and then says for how long as it
-// likes that the dead live and the living are dead. Time in which we ourselves
-// had no answer counts for nobody.
+// with Redis' clock, and returns what all others wrote. An instance lives if
+// its heartbeat changes, by our own monotonic clock: Redis' clock may be set
+// back by a failover, and would then call the dead alive and the living dead
+// for as long. Time in which we ourselves had no answer counts against nobody.
 //
-// Shares go by names, so that a restart under the same name gets its shards
-// back and a leftover of the earlier boot counts for nothing. A name that lives
-// twice would have two instances try the same shards for ever: the one that came
-// second finds the other in its first answer, sees its heartbeat advance, and
-// ends. See roll.go.
+// Shares go by names, so that a restart under the same name gets its shards back
+// and a leftover of the earlier boot is ignored. If a name lived twice, two
+// instances would try the same shards for ever; so the second one, which finds
+// the other in its first answer and sees its heartbeat advance, ends. See
+// roll.go.
 //
 // # The layout
 //
-// Who needs the layout learns of a change by the epoch that every claim answers
-// with, by the hint on the layout's channel, by a shard without meta, or, where
-// all that was lost, by a look every ten seconds. The instance that owns the
-// queue itself is its keeper: it finishes changes, forgets layouts that have
-// drained, and repairs fences. It looks at the shards while something is under
-// way, and rarely else. See layout.go and upkeep.go.
+// An instance learns of a changed layout by the epoch in every claim's answer,
+// by the hint on the layout's channel, by a shard without meta, or, if all that
+// was lost, by a look every ten seconds. The instance that owns the queue
+// itself is its keeper: it finishes changes, forgets drained layouts, and
+// repairs fences. It checks the shards while something is under way, and rarely
+// otherwise. See layout.go and upkeep.go.
 //
-// The package knows no fx, no poller and no Redis: [Store], [Keeper] and
-// [Poller] are what it needs of them.
+// The package imports neither fx nor the poller nor Redis: [Store], [Keeper]
+// and [Poller] are what it needs of them.
 package membership

@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// reloadEvery is how often the layout is read again where nothing tells of a
-	// change: an instance that polls no shard may miss all that does, and that the
-	// layout's key itself was lost nothing tells.
+	// reloadEvery is how often the layout is read again without a sign of a
+	// change: an instance that polls no shard may miss all signs, and a lost
+	// layout key gives none.
 	reloadEvery = 10 * time.Second
-	// unsettledFor is how long a sign of a change makes the layout be read at each
-	// turn: a sign that nothing comes of is left to the keeper's rare look.
+	// unsettledFor is how long a sign of a change makes every turn read the
+	// layout. If nothing comes of the sign, it is left to the keeper's rare look.
 	unsettledFor = 15 * time.Second
 )
 
-// layouts follows the queue's layout. Its methods are called from the member's
-// turns, but sawEpoch, repair and what they use, which the poller's goroutines call.
+// layouts follows the queue's layout. The member's turns call its methods, except
+// sawEpoch, repair and what they use, which the poller's goroutines call.
 type layouts struct {
 	config *Config
 
 	// notice makes the next turn come now.
 	notice func()
 	inUse  atomic.Pointer[store.Layout]
-	// told is the last epoch that a shard told, lostAt when a shard had no meta.
+	// told is the last epoch that a shard reported, lostAt when a shard had no meta.
 	told   atomic.Pointer[toldEpoch]
 	lostAt atomic.Pointer[time.Time]
 	// reloadAt and births are of the member's turns.
@@ -44,13 +44,13 @@ type layouts struct {
 	failing    bool      // under repairing: it was said that it does not succeed
 }
 
-// toldEpoch is what a shard told, and when.
+// toldEpoch is the epoch that a shard reported, and when.
 type toldEpoch struct {
 	epoch string
 	at    time.Time
 }
 
-// use makes the layout the one whose shards are assigned.
+// use makes it the layout whose shards are assigned.
 func (l *layouts) use(layout *store.Layout) {
 	old := l.inUse.Swap(layout)
 	l.config.Observer.Layout(l.config.Queue, layout.Epoch, layout.Shards)
@@ -74,7 +74,7 @@ func (l *layouts) use(layout *store.Layout) {
 	}
 }
 
-// lost tells of shards that were made again, empty.
+// lost reports shards that were made again, empty.
 func (l *layouts) lost(shards int, loss store.Loss) {
 	l.config.Observer.ShardsLost(l.config.Queue, shards)
 	l.losses.add(loss)
@@ -83,7 +83,7 @@ func (l *layouts) lost(shards int, loss store.Loss) {
 	}
 }
 
-// sawEpoch is told what a shard's claim answered with. It never blocks.
+// sawEpoch records the epoch in a claim's answer. It never blocks.
 func (l *layouts) sawEpoch(epoch string) {
 	l.told.Store(&toldEpoch{epoch: epoch, at: time.Now()})
 	if layout := l.inUse.Load(); layout != nil && layout.Epoch != epoch {
@@ -91,8 +91,8 @@ func (l *layouts) sawEpoch(epoch string) {
 	}
 }
 
-// disagreesFor is for how long a shard has told another epoch than that of the
-// layout in use; 0 where none does, or where nothing has come of it.
+// disagreesFor returns how long a shard has reported another epoch than that of
+// the layout in use; 0 if none does, or if nothing has come of it.
 func (l *layouts) disagreesFor(now time.Time) time.Duration {
 	told := l.told.Load()
 	if told == nil || told.epoch == l.inUse.Load().Epoch {
@@ -104,15 +104,15 @@ func (l *layouts) disagreesFor(now time.Time) time.Duration {
 	return 0
 }
 
-// unsettled reports whether something tells of a change, or of a loss, that is
+// unsettled reports whether there is a sign of a change, or of a loss, that is
 // not over.
 func (l *layouts) unsettled(now time.Time) bool {
 	lost := l.lostAt.Load()
 	return l.inUse.Load().Next != 0 || l.disagreesFor(now) > 0 || lost != nil && now.Sub(*lost) < unsettledFor
 }
 
-// due reports whether the layout is to be read again: after a hint, while it
-// changes, and now and then.
+// due reports whether to read the layout again: after a hint, while it changes,
+// and now and then.
 func (l *layouts) due(now time.Time, hinted bool) bool {
 	return hinted || l.unsettled(now) || !now.Before(l.reloadAt)
 }
@@ -138,11 +138,11 @@ func (l *layouts) reload(ctx context.Context) bool {
 	return true
 }
 
-// repairPause is how long a layout that was just looked after is left alone.
+// repairPause is the time between two repairs of a layout.
 const repairPause = time.Second
 
-// repair gives back what Redis has lost of the layout: shards, or all of it.
-// What was not lost it leaves alone. One call at a time is enough for all shards.
+// repair restores what Redis has lost of the layout, shards or all of it, and
+// leaves the rest alone. One call at a time is enough for all shards.
 func (l *layouts) repair(ctx context.Context) {
 	if l.inUse.Load() == nil || !l.repairing.TryLock() {
 		return
@@ -169,9 +169,9 @@ func (l *layouts) repair(ctx context.Context) {
 	}
 }
 
-// makeAgain makes a layout that is not there any more. Where shards still know
-// it, it is the one of before, under another epoch if any was lost; else another
-// one, which [layouts.use] tells of.
+// makeAgain makes a lost layout again. If shards still know it, it is the former
+// one, under another epoch if any shard was lost; otherwise it is a new one,
+// which [layouts.use] reports.
 func (l *layouts) makeAgain(ctx context.Context) error {
 	old, want := l.inUse.Load(), l.config.Want
 	want.Shards = old.Shards
@@ -184,9 +184,9 @@ func (l *layouts) makeAgain(ctx context.Context) error {
 	return err
 }
 
-// births notices that Redis has lost shards, whoever has made them again: they
-// were born since. That changes the layout's epoch, so only then they are read.
-// Its methods are called from the member's turns.
+// births notices that Redis has lost shards, whoever has made them again,
+// because their time of birth is later. A loss changes the layout's epoch, so
+// the births are read only then. The member's turns call its methods.
 type births struct {
 	config *Config
 	lost   func(shards int, loss store.Loss)
@@ -196,7 +196,7 @@ type births struct {
 	epoch  string // that all were read with
 }
 
-// look tells of the shards that were lost since the last look.
+// look reports the shards that were lost since the last look.
 func (b *births) look(ctx context.Context, layout *store.Layout) {
 	if layout.Epoch == b.epoch {
 		return
@@ -235,9 +235,9 @@ func (b *births) tell(lost []int) {
 	b.lost(len(lost), store.Loss{ID: "shards:" + b.layout.Epoch, Kind: store.LostShards, Shards: lost})
 }
 
-// losses are what this instance has noticed and Redis does not know yet: whoever looks at
-// the queue later must not take it for one that was always empty. Where this instance dies
-// first, another one has noticed the same; where all do, only the log has it.
+// losses are losses that this instance has noticed and not yet recorded in Redis, so that
+// nobody later takes the queue for one that was always empty. If this instance dies first,
+// another one has noticed the same; if all do, only the log has it.
 type losses struct {
 	mu      sync.Mutex
 	pending []store.Loss
@@ -251,7 +251,7 @@ func (l *losses) add(loss store.Loss) {
 	}
 }
 
-// record writes down what is pending, as far as it goes; the rest the next time.
+// record writes the pending losses to Redis, as far as possible; the rest the next time.
 func (l *losses) record(ctx context.Context, config *Config) {
 	l.mu.Lock()
 	pending := slices.Clone(l.pending)

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// beatEvery is how often an instance says that it lives, shortLease how many
-	// times within a lease that is short.
+	// beatEvery is the interval of an instance's heartbeats, shortLease how many
+	// there are within a short lease.
 	beatEvery  = time.Second
 	shortLease = 5
 	// turnGap is the shortest time between two turns, however many hints come.
@@ -37,9 +37,9 @@ const (
 // Store is what a member needs of the queue's instances in Redis. Its methods end
 // with ctx.
 type Store interface {
-	// Heartbeat says that the instance lives, and returns what all have said
-	// last, and since when which topics are paused. Redis may forget an instance that
-	// was silent for longer than forgetAfter.
+	// Heartbeat records that the instance lives, and returns the last heartbeats of
+	// all, and the paused topics with the times at which their pauses began. Redis
+	// may forget an instance that was silent for longer than forgetAfter.
 	Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) (
 		all []store.Heartbeat, paused map[string]time.Time, err error)
 	// Leave forgets the instance, and tells the others.
@@ -49,42 +49,42 @@ type Store interface {
 // Registry is what a member needs of the queue's layout in Redis. Its methods end
 // with ctx.
 type Registry interface {
-	// Load reads the layout. Its error is [store.ErrNoLayout] where there is none.
+	// Load reads the layout. Its error is [store.ErrNoLayout] if there is none.
 	Load(ctx context.Context) (*store.Layout, error)
-	// Ensure makes the layout where there is none. It returns the one in force
-	// also with an error, where only some shards were not reached.
+	// Ensure makes the layout if there is none. It returns the layout in force
+	// even with an error, if only some shards were not reached.
 	Ensure(ctx context.Context, want store.Layout) (*store.Layout, error)
-	// Born is since when each shard in use of the layout has what it has, zero where
-	// that is not known. With an error some were not asked.
+	// Born returns when each shard in use of the layout was made, zero if that is
+	// not known. With an error some were not asked.
 	Born(ctx context.Context, layout *store.Layout) ([]time.Time, error)
-	// Repair gives shards a new meta where Redis has lost it, and returns them.
+	// Repair gives a new meta to shards that have lost it, and returns them.
 	Repair(ctx context.Context) (lost []int, err error)
-	// RecordLoss writes down what Redis has lost, for operators.
+	// RecordLoss records what Redis has lost, for operators.
 	RecordLoss(ctx context.Context, loss store.Loss) error
 }
 
-// Poller polls the shards that it is told to.
+// Poller polls the assigned shards.
 type Poller interface {
-	// Assign changes which shards those are, and of how many. An error says that it was
+	// Assign sets the shards to poll, of how many. An error means that the poller was
 	// stopped.
 	Assign(shards []int, of int) error
-	// Gains are the shards that it has come to hold since the last call.
+	// Gains returns the shards that it has come to hold since the last call.
 	Gains() Gains
-	// Pause says which topics are paused from now on, and since when; the empty one is
-	// the whole queue.
+	// Pause sets the paused topics, and when each pause began; the empty topic stands
+	// for the whole queue.
 	Pause(topics map[string]time.Time)
 }
 
 // Gains are the shards that a poller has come to hold.
 type Gains struct {
 	// Free are the shards that nobody held, or that were handed over. Lapsed are
-	// those whose holder had fallen silent: its lease had to end first.
+	// those whose holder fell silent, so that its lease had to end first.
 	Free, Lapsed []int
 	// Reclaimed counts the messages of claims that earlier holders had left.
 	Reclaimed int
 }
 
-// Observer is told what metrics show.
+// Observer receives the figures of the metrics.
 type Observer interface {
 	// Layout gets the layout in use.
 	Layout(queue, epoch string, shards int)
@@ -97,31 +97,31 @@ type Observer interface {
 	Paused(queue string, topics map[string]time.Time)
 }
 
-// Config says what a [Member] is a member of. All but Keeper and Reborn is needed.
+// Config configures a [Member]. All fields except Keeper and Reborn are required.
 type Config struct {
 	// Queue is the queue's name. Instance is the process' identity, "name/boot".
 	Queue, Instance string
 	// Lease is how long a shard stays with a holder that is silent.
 	Lease time.Duration
-	// Want is the layout to make where the queue has none.
+	// Want is the layout to make if the queue has none.
 	Want     store.Layout
 	Store    Store
 	Registry Registry
 	Keeper   Keeper
 	Observer Observer
 	Logger   *slog.Logger
-	// Heard is told of each answer of Redis, and of each call that had none. It
-	// is called from several goroutines and must not block.
+	// Heard is called for each answer of Redis, and for each call without one.
+	// It is called from several goroutines and must not block.
 	Heard func(err error)
-	// Hear has Redis' hints of these shards, and of changes of the instances and
-	// the layout, passed on from now on; changed must be called for the latter.
+	// Hear subscribes to Redis' hints of these shards, and of changes of the
+	// instances and the layout; for the latter it must call changed.
 	Hear func(shards []int, changed func())
-	// Reborn, where set, is called when Redis has lost the queue, or shards of it, and
+	// Reborn, if set, is called after Redis has lost the queue, or shards of it, and
 	// they were made again, empty.
 	Reborn func()
 }
 
-// Member is one instance in one queue. It owns no goroutine but in Run.
+// Member is one instance in one queue. It owns goroutines only during Run.
 type Member struct {
 	config *Config
 
@@ -149,7 +149,7 @@ func New(config Config) *Member {
 	return m
 }
 
-// Prepare makes the layout where there is none, again and again until Redis has
+// Prepare makes the layout if there is none, again and again until Redis has
 // answered or ctx ends.
 func (m *Member) Prepare(ctx context.Context) (*store.Layout, error) {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
@@ -227,17 +227,17 @@ func (m *Member) Leave(ctx context.Context) {
 	}
 }
 
-// IsKeeper reports whether this instance does what one instance does for the queue. Two
-// may, for a moment.
+// IsKeeper reports whether this instance is the queue's keeper. Two may be, for a
+// moment.
 func (m *Member) IsKeeper() bool { return m.upkeep.mine.Load() }
 
 // Instance is the identity that this instance has in the queue, "name/boot".
 func (m *Member) Instance() string { return m.config.Instance }
 
-// Layout is the one in use; nil before Prepare has succeeded.
+// Layout returns the layout in use; nil before Prepare has succeeded.
 func (m *Member) Layout() *store.Layout { return m.layouts.inUse.Load() }
 
-// SawEpoch is told the epoch that a shard's claim answered with. It never blocks.
+// SawEpoch records the epoch in a claim's answer. It never blocks.
 func (m *Member) SawEpoch(epoch string) { m.layouts.sawEpoch(epoch) }
 
 // NoMeta is called when a claim has found no meta of a shard: it was dropped by
@@ -262,11 +262,11 @@ func (m *Member) awaitTurn(ctx context.Context, began time.Time) (hinted bool) {
 }
 
 // deadAfter is how long an instance is silent before others poll its shards.
-// Its lease lasts longer: so they merely wait, but are there when it ends.
+// Its lease lasts longer, so they wait, but are ready when it ends.
 func (m *Member) deadAfter() time.Duration { return m.config.Lease * 3 / 5 }
 
-// beat says that this instance lives, and learns who does, and what is paused. Without an answer
-// all stays as it was: the leases decide.
+// beat sends a heartbeat, and learns who lives and what is paused. Without an answer nothing
+// changes: the leases decide.
 func (m *Member) beat(ctx context.Context, poller Poller) (heard bool, err error) {
 	callCtx, cancel := context.WithTimeout(ctx, store.DefaultTimeout)
 	defer cancel()
@@ -300,7 +300,7 @@ func (m *Member) beat(ctx context.Context, poller Poller) (heard bool, err error
 	return true, nil
 }
 
-// assign has the poller poll the shards whose owner this instance is.
+// assign gives the poller the shards that this instance owns.
 func (m *Member) assign(poller Poller) {
 	if len(m.roll.live) == 0 {
 		return // No heartbeat was answered yet.
@@ -309,7 +309,7 @@ func (m *Member) assign(poller Poller) {
 	m.share.assign(poller, m.roll.live, m.Layout().InUse(), m.notice)
 }
 
-// ErrNameTaken is returned where another running bridge uses this one's name.
+// ErrNameTaken is returned if another running bridge uses this one's name.
 var ErrNameTaken = errors.New("the instance name is used by another running bridge")
 
 func taken(mine, other string) error {
@@ -324,8 +324,8 @@ type pauses struct {
 	topics map[string]time.Time // nil before the first time
 }
 
-// hear takes what a heartbeat has brought, before any shard is assigned: so an
-// instance that comes claims nothing that is paused.
+// hear takes the pauses of a heartbeat, before any shard is assigned, so a new
+// instance claims nothing that is paused.
 func (p *pauses) hear(topics map[string]time.Time, poller Poller) {
 	if p.topics != nil && maps.EqualFunc(topics, p.topics, time.Time.Equal) {
 		return
@@ -349,7 +349,7 @@ func named(topics map[string]time.Time) []string {
 	return names
 }
 
-// without are those of a that are not in b.
+// without returns the elements of a that are not in b.
 func without[T comparable](a, b []T) []T {
 	left := []T{}
 	for _, one := range a {

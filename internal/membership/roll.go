@@ -9,7 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 )
 
-// roll is who lives, as the answers to our heartbeats tell.
+// roll is who lives, by the answers to our heartbeats.
 type roll struct {
 	// self is our identity. deadAfter is how long a heartbeat may stand still.
 	self      string
@@ -20,8 +20,8 @@ type roll struct {
 	known map[string]pulse // by identity
 	// heardAt is when we had our last answer.
 	heardAt time.Time
-	// unsureUntil: after a silence of Redis the first answers may lack those that
-	// were silent as we were. Until then nobody is taken for gone.
+	// unsureUntil: after a silence of Redis the first answers may lack instances
+	// that were cut off like us. Until then nobody counts as gone.
 	unsureUntil time.Time
 }
 
@@ -55,7 +55,7 @@ func (r *roll) hear(now time.Time, answer []store.Heartbeat) {
 	r.live = slices.Compact(r.live)
 }
 
-// note keeps each heartbeat that has changed, and forgets who has left.
+// note records each heartbeat that has changed, and forgets instances that have left.
 func (r *roll) note(now time.Time, answer []store.Heartbeat) {
 	var redisNow int64
 	there := make(map[string]bool, len(answer))
@@ -67,7 +67,7 @@ func (r *roll) note(now time.Time, answer []store.Heartbeat) {
 	}
 	for _, h := range answer {
 		if p, known := r.known[h.Instance]; !known || p.at != h.At {
-			// How old it is Redis tells, but no older than our last look.
+			// Its age by Redis' clock, but at most the time since our last look.
 			age := time.Duration(redisNow-h.At) * time.Millisecond
 			r.known[h.Instance] = pulse{at: h.At, came: now.Add(-min(max(age, 0), now.Sub(r.heardAt)))}
 		}
@@ -80,28 +80,28 @@ func (r *roll) note(now time.Time, answer []store.Heartbeat) {
 }
 
 const (
-	// signsOfLife is how often another's heartbeat must advance: the last one of a
-	// process that was killed may come late.
+	// signsOfLife is how often another's heartbeat must advance, since the last
+	// one of a killed process may come late.
 	signsOfLife = 2
-	// namesakePatience is how long the one that was there first waits for the
-	// other to end.
+	// namesakePatience is how long the first instance waits for the other to
+	// end.
 	namesakePatience = 30 * time.Second
 )
 
-// namesakes are other instances that have our name. One that was there when we
-// joined and goes on sending heartbeats lives, and we have to end; a leftover of
-// a killed process stands still. One that comes later finds us in its own first
-// answer and ends by itself. Where neither can tell who was first (Redis had
+// namesakes are other instances with our name. If one was there when we joined
+// and keeps sending heartbeats, it lives, and we have to end; the heartbeat of a
+// killed process stands still. One that comes later finds us in its own first
+// answer and ends by itself. If neither can tell who was first (Redis had
 // forgotten one that was silent for long), the one with the greater boot id ends.
 type namesakes struct {
 	self string
 	// joined is set when our first heartbeat was answered, or may have been
-	// written without an answer: from then on others come later.
+	// written without an answer. Others that appear after that came later.
 	joined bool
 	others map[string]namesake // by identity
 }
 
-// namesake is what is known of one of them.
+// namesake is the state of one of them.
 type namesake struct {
 	earlier  bool
 	since    time.Time
@@ -109,11 +109,11 @@ type namesake struct {
 	advanced int
 }
 
-// unheard is told that a heartbeat had no answer.
+// unheard records that a heartbeat had no answer.
 func (n *namesakes) unheard() { n.joined = true }
 
 // hear takes the answer to a heartbeat, and returns the other instance that has
-// our name and keeps it; empty where there is none.
+// our name and keeps it; empty if there is none.
 func (n *namesakes) hear(now time.Time, answer []store.Heartbeat) (keeps string) {
 	there := map[string]namesake{}
 	for _, h := range answer {

@@ -14,15 +14,15 @@ type share struct {
 	// name is the instance's: shares go by names.
 	name     string
 	assigned []int // nil before the first time
-	of       int   // so many that the queue had then
+	of       int   // how many the queue had then
 	sources  sources
 	toldAt   time.Time
 }
 
-// keeps reports whether this instance does what is done once for the queue.
+// keeps reports whether this instance is the queue's keeper.
 func (s *share) keeps(live []string) bool { return sharding.QueueOwner(s.config.Queue, live) == s.name }
 
-// assign has the poller poll the shards, of so many, whose owner this instance is.
+// assign gives the poller those of the shards that this instance owns.
 func (s *share) assign(poller Poller, live []string, shards int, changed func()) {
 	owned := sharding.Owned(s.config.Queue, shards, s.name, live)
 	if s.assigned != nil && slices.Equal(owned, s.assigned) && shards == s.of {
@@ -40,7 +40,7 @@ func (s *share) assign(poller Poller, live []string, shards int, changed func())
 		"shards", len(owned), "of", shards, "gained", joined(gained), "lost", joined(lost))
 }
 
-// tell says, at most once a second, which of the assigned shards the instance
+// tell logs, at most once a second, which of the assigned shards the instance
 // has come to hold, and from whom.
 func (s *share) tell(now time.Time, poller Poller) {
 	if now.Sub(s.toldAt) < beatEvery {
@@ -67,7 +67,7 @@ type sources struct {
 	of     map[int]string
 }
 
-// note remembers whose the gained shards were at the last assignment.
+// note remembers the owners of the gained shards at the last assignment.
 func (s *sources) note(queue string, gained []int, live []string, shards int) {
 	if s.of == nil {
 		s.of = map[int]string{}
@@ -81,7 +81,7 @@ func (s *sources) note(queue string, gained []int, live []string, shards int) {
 	s.live, s.shards = live, shards
 }
 
-// take returns those of the shards, each once, and forgets them.
+// take returns the sources of the shards, each once, and forgets them.
 func (s *sources) take(shards []int) (from []string) {
 	for _, shard := range shards {
 		if source := s.of[shard]; source != "" && !slices.Contains(from, source) {

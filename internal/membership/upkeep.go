@@ -16,18 +16,18 @@ import (
 const (
 	// keepEvery is the time between two steps while something is under way.
 	keepEvery = time.Second
-	// glanceEvery is the time between two looks where nothing is.
+	// glanceEvery is the time between two looks while nothing is under way.
 	glanceEvery = 30 * time.Second
-	// keeperPatience is how long an instance waits for the keeper to see what a
-	// shard of its own tells of, before it does the keeper's work.
+	// keeperPatience is how long an instance waits for the keeper to handle
+	// what one of its own shards reports, before it does the keeper's work.
 	keeperPatience = 3 * time.Second
 )
 
-// Keeper does what one instance does for a whole queue. Two of them do no harm.
+// Keeper does the work of one instance for a whole queue. Two keepers do no harm.
 type Keeper interface {
 	// Step is one bounded step of what is under way.
 	Step(ctx context.Context) error
-	// Glance is Step where nothing tells that anything is: a look at few shards.
+	// Glance is Step without a sign that anything is under way: it checks few shards.
 	Glance(ctx context.Context) error
 }
 
@@ -36,10 +36,10 @@ type upkeep struct {
 	config *Config
 
 	layouts *layouts
-	// mine is set where this instance is the queue's keeper.
+	// mine is set if this instance is the queue's keeper.
 	mine atomic.Bool
 
-	// Those of run.
+	// Only run uses these.
 	kept     bool // mine at the last turn
 	failed   bool
 	glanceAt time.Time
@@ -59,7 +59,7 @@ func (u *upkeep) run(ctx context.Context) {
 	}
 }
 
-// due says what is to be done now. A new keeper takes a whole step first.
+// due says what to do now. A new keeper takes a whole step first.
 func (u *upkeep) due(now time.Time) (step, glance bool) {
 	mine := u.mine.Load()
 	began := mine && !u.kept
@@ -72,7 +72,7 @@ func (u *upkeep) due(now time.Time) (step, glance bool) {
 	return began || u.failed || underWay, !now.Before(u.glanceAt)
 }
 
-// work takes one step, and says when that begins to fail and when it works again.
+// work takes one step, and logs when steps begin to fail and when they work again.
 func (u *upkeep) work(ctx context.Context, step func(context.Context) error) {
 	callCtx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()

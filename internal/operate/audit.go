@@ -16,9 +16,9 @@ const AuditTimeout = time.Second
 // Change is one change that somebody has made, or one call that was refused.
 type Change struct {
 	At       string `json:"at" format:"date-time"`
-	Who      string `json:"who" doc:"The name of the token, local or remote without tokens, empty where nobody knows; of a command, the user that ran it."`
-	From     string `json:"from" doc:"The caller's address; of a command, the host."`
-	Via      string `json:"via" enum:"api,command" doc:"How it came."`
+	Who      string `json:"who" doc:"The name of the token; local or remote without tokens; empty if unknown; for a command, the user that ran it."`
+	From     string `json:"from" doc:"The caller's address; for a command, its host."`
+	Via      string `json:"via" enum:"api,command" doc:"How the change was made."`
 	Instance string `json:"instance" doc:"The bridge that was called; empty for a command."`
 	Action   string `json:"action"`
 	What     string `json:"what" doc:"The message's id, or a filter."`

@@ -10,7 +10,7 @@ import (
 type End struct {
 	State   string `json:"state" enum:"published,cancelled,dropped,purged,dead"`
 	At      string `json:"at,omitempty" format:"date-time"`
-	Place   string `json:"place,omitempty" doc:"Where the broker has stored it, as far as it told." example:"partition 3 offset 8812"`
+	Place   string `json:"place,omitempty" doc:"Where the broker has stored it, if the broker told." example:"partition 3 offset 8812"`
 	Topic   string `json:"topic,omitempty"`
 	Attempt int    `json:"attempt,omitempty" doc:"The number of the attempt that ended it, or that would have come next."`
 	Reason  string `json:"reason,omitempty" doc:"Why it was dropped or died."`

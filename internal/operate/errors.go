@@ -14,8 +14,8 @@ import (
 
 // Fault is an error with its code, which is for programs and stable.
 type Fault struct {
-	Code   string `json:"code" example:"too_late" doc:"What it is, for programs; the answers of each call name those that it may have."`
-	Detail string `json:"detail" doc:"What it is, for people."`
+	Code   string `json:"code" example:"too_late" doc:"The kind of problem, for programs; each call lists the codes that it may answer."`
+	Detail string `json:"detail" doc:"A description, for people."`
 	Field  string `json:"field,omitempty" doc:"Which field is invalid."`
 }
 
@@ -28,7 +28,7 @@ const CodeInvalid = "invalid"
 // Invalid says what is wrong with a field.
 func Invalid(field, detail string) *Fault { return &Fault{CodeInvalid, detail, field} }
 
-// codes are those of the known errors; the first that fits wins. Where there is one, nothing
+// codes are those of the known errors; the first that fits wins. If there is one, nothing
 // was done, but perhaps with unknown and not_durable.
 var codes = []struct {
 	is   error

@@ -9,13 +9,13 @@ import (
 
 // Filter says which messages are meant, in a query or in a body.
 type Filter struct {
-	State          string `query:"state" json:"state,omitempty" enum:"scheduled,parked,in_flight,dead" doc:"Where they are."`
+	State          string `query:"state" json:"state,omitempty" enum:"scheduled,parked,in_flight,dead" doc:"Their state."`
 	Topic          string `query:"topic" json:"topic,omitempty" doc:"Their topic."`
 	Key            string `query:"key" json:"key,omitempty" doc:"Their key."`
 	Tag            string `query:"tag" json:"tag,omitempty" doc:"One of their tags. A list of them is in the order of key and id, whatever their state."`
 	Reason         string `query:"reason" json:"reason,omitempty" doc:"Why they are dead, to the letter."`
 	ReasonContains string `query:"reason_contains" json:"reason_contains,omitempty" doc:"A part of why they are dead."`
-	IDPrefix       string `query:"id_prefix" json:"id_prefix,omitempty" doc:"How their ids begin."`
+	IDPrefix       string `query:"id_prefix" json:"id_prefix,omitempty" doc:"The prefix of their ids."`
 	DueFrom        string `query:"due_from" json:"due_from,omitempty" format:"date-time" doc:"Due then or later, RFC 3339."`
 	DueTo          string `query:"due_to" json:"due_to,omitempty" format:"date-time" doc:"Due before then, RFC 3339."`
 }

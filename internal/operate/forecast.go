@@ -11,7 +11,7 @@ import (
 type ForecastStep struct {
 	At       string `json:"at" format:"date-time" doc:"Where the step begins."`
 	Messages int64  `json:"messages"`
-	Bytes    int64  `json:"bytes" doc:"Estimated: messages by the mean of the sample."`
+	Bytes    int64  `json:"bytes" doc:"Estimate: the number of messages times the mean of the sample."`
 }
 
 // Forecast is what falls due when.
@@ -23,7 +23,7 @@ type Forecast struct {
 	Due    int64          `json:"due" doc:"Messages that are due now, parked ones among them."`
 	Parked int64          `json:"parked" doc:"Messages whose route is unavailable; they count as due now."`
 	Before int64          `json:"before" doc:"Messages that fall due between now and from."`
-	Later  int64          `json:"later" doc:"Messages that fall due from to on."`
+	Later  int64          `json:"later" doc:"Messages that fall due at to or later."`
 	Steps  []ForecastStep `json:"steps" nullable:"false"`
 	Size   ForecastSize   `json:"message_bytes"`
 }

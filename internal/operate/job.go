@@ -14,15 +14,15 @@ type Job struct {
 	Queue          string `json:"queue"`
 	Verb           string `json:"verb" enum:"cancel,reschedule,redrive,purge"`
 	Filter         Filter `json:"filter"`
-	DryRun         bool   `json:"dry_run" doc:"It only counts."`
+	DryRun         bool   `json:"dry_run" doc:"The job only counts."`
 	State          string `json:"state" enum:"waiting,running,done,stopped,failed"`
 	Matched        int64  `json:"matched"`
 	Done           int64  `json:"done"`
-	TooLate        int64  `json:"too_late" doc:"They were in flight whenever the job was about them."`
+	TooLate        int64  `json:"too_late" doc:"They were in flight whenever the job came to them."`
 	MaybePublished int64  `json:"maybe_published" doc:"Done, but a copy may have been published before."`
 	Gone           int64  `json:"gone" doc:"Published, or changed by others, after they were matched."`
-	Failed         int64  `json:"failed" doc:"They cannot be read, or nobody knows what became of them."`
-	Remaining      *int64 `json:"remaining,omitempty" doc:"How many of the matched still match as the job ends, in flight or failed; absent where that is not known."`
+	Failed         int64  `json:"failed" doc:"They cannot be read, or their result is unknown."`
+	Remaining      *int64 `json:"remaining,omitempty" doc:"How many of the matched still match at the end of the job, in flight or failed; absent if that is not known."`
 	StartedAt      string `json:"started_at" format:"date-time"`
 	EndedAt        string `json:"ended_at,omitempty" format:"date-time"`
 	Error          string `json:"error,omitempty" doc:"Why it has failed."`

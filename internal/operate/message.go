@@ -19,19 +19,19 @@ type Message struct {
 	Key            string            `json:"key"`
 	Queue          string            `json:"queue"`
 	Topic          string            `json:"topic"`
-	State          string            `json:"state" enum:"scheduled,parked,in_flight,dead,published,cancelled,dropped,purged" doc:"Where it is. What is parked waits until its route is there again. The last four are told by the queue's history, if it keeps one."`
+	State          string            `json:"state" enum:"scheduled,parked,in_flight,dead,published,cancelled,dropped,purged" doc:"Its state. A parked message waits until its route is back. The last four are known from the queue's history, if it keeps one."`
 	DueAt          string            `json:"due_at,omitempty" format:"date-time"`
-	ScheduledAt    string            `json:"scheduled_at,omitempty" format:"date-time" doc:"When it was accepted first."`
+	ScheduledAt    string            `json:"scheduled_at,omitempty" format:"date-time" doc:"When it was first accepted."`
 	Attempt        int               `json:"attempt" doc:"The number of the next attempt to publish it, or of the running one."`
 	Reason         string            `json:"reason,omitempty" doc:"Why it is parked, dead, or has ended."`
-	End            *End              `json:"end,omitempty" doc:"What became of it; of one that lives again, or has another's identity, what became of that before."`
-	Route          string            `json:"route,omitempty" doc:"The route that it is parked for."`
+	End            *End              `json:"end,omitempty" doc:"How it ended; for a live message, how the previous message of its identity ended, or this one before it was put back."`
+	Route          string            `json:"route,omitempty" doc:"The route for which it is parked."`
 	MaybePublished bool              `json:"maybe_published" doc:"A copy may be at the broker already."`
 	Tags           []string          `json:"tags" nullable:"false"`
 	Headers        map[string]string `json:"headers" nullable:"false" doc:"With delay-sealed, which names a key, where the payload is encrypted."`
-	SealedBy       string            `json:"sealed_by,omitempty" doc:"The key with which the payload is encrypted; not there where it is clear."`
-	Body           *string           `json:"body,omitempty" doc:"The payload, where it was asked for and is text. An encrypted one is shown only where encryption.show_bodies says so."`
-	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The same, where it is no text."`
+	SealedBy       string            `json:"sealed_by,omitempty" doc:"The key with which the payload is encrypted; absent if it is not encrypted."`
+	Body           *string           `json:"body,omitempty" doc:"The payload, if it was asked for and is text. An encrypted one is shown only if encryption.show_bodies says so."`
+	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The payload in base64, if it is not text."`
 }
 
 // ViewMessage is a message of the store; reason tells what of it cannot be read.
@@ -63,17 +63,17 @@ func (m *Message) SetBody(body []byte) {
 	m.BodyBase64 = new(base64.StdEncoding.EncodeToString(body))
 }
 
-// Located is a message, or what the queue's history tells of one that has ended.
-type Located struct {
+// FoundMessage is a message, or the end of one in the queue's history.
+type FoundMessage struct {
 	inspect.Found
 
 	State inspect.State
-	// HasEnded is set where only its end is known.
+	// HasEnded is set if only its end is known.
 	HasEnded bool
 }
 
-// Get finds a message, or its end. Its error is [delay.ErrNotFound] where there is neither.
-func (q *Queue) Get(ctx context.Context, ref delay.Ref) (found Located, err error) {
+// Get finds a message, or its end. Its error is [delay.ErrNotFound] if there is neither.
+func (q *Queue) Get(ctx context.Context, ref delay.Ref) (found FoundMessage, err error) {
 	if err := message.CheckIdentity(ref.ID, ref.Key); err != nil {
 		return found, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
@@ -107,7 +107,7 @@ func stateOf(found *inspect.Found) inspect.State {
 }
 
 // View is the message as programs see it.
-func (l *Located) View() Message {
+func (l *FoundMessage) View() Message {
 	m := ViewMessage(&l.Found, l.State)
 	if l.Parked != nil {
 		m.Route, m.Reason = l.Parked.Route, l.Parked.Reason
@@ -130,31 +130,31 @@ func (q *Queue) List(ctx context.Context, request inspect.ListRequest) (inspect.
 	return page, err
 }
 
-// Changed is what became of a message.
-type Changed struct {
+// ChangeResult is the result of a change of one message.
+type ChangeResult struct {
 	Status         string `json:"status" enum:"cancelled,rescheduled"`
 	MaybePublished bool   `json:"maybe_published" doc:"A copy may have been published before."`
 	NotDurable     bool   `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 }
 
 // Cancel cancels a message.
-func (q *Queue) Cancel(ctx context.Context, ref delay.Ref) (Changed, error) {
+func (q *Queue) Cancel(ctx context.Context, ref delay.Ref) (ChangeResult, error) {
 	return changed("cancelled", q.Client().Cancel(ctx, ref))
 }
 
 // Reschedule moves a message to another due time.
-func (q *Queue) Reschedule(ctx context.Context, ref delay.Ref, when delay.When) (Changed, error) {
+func (q *Queue) Reschedule(ctx context.Context, ref delay.Ref, when delay.When) (ChangeResult, error) {
 	return changed("rescheduled", q.Client().Reschedule(ctx, ref, when))
 }
 
 // PublishNow makes a message due now.
-func (q *Queue) PublishNow(ctx context.Context, ref delay.Ref) (Changed, error) {
+func (q *Queue) PublishNow(ctx context.Context, ref delay.Ref) (ChangeResult, error) {
 	return changed("rescheduled", q.Client().PublishNow(ctx, ref))
 }
 
 // changed tells what was done; what was done all the same is no error.
-func changed(status string, err error) (Changed, error) {
-	c := Changed{Status: status, MaybePublished: errors.Is(err, delay.ErrMaybePublished), NotDurable: errors.Is(err, delay.ErrNotDurable)}
+func changed(status string, err error) (ChangeResult, error) {
+	c := ChangeResult{Status: status, MaybePublished: errors.Is(err, delay.ErrMaybePublished), NotDurable: errors.Is(err, delay.ErrNotDurable)}
 	if delay.Done(err) {
 		err = nil
 	}

@@ -42,7 +42,7 @@ func (q *Queue) Client() *delay.Client { return q.Clients[delay.Reject] }
 // Conflicts are the SDK's policies, as callers name them; without a name one is refused.
 var Conflicts = map[string]delay.Conflict{"": delay.Reject, "reject": delay.Reject, "keep": delay.Keep, "replace": delay.Replace}
 
-// Stamp is a time as programs see it; empty where it is not known.
+// Stamp is a time as programs see it; empty if it is not known.
 func Stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -5,15 +5,15 @@ import "github.com/delaybridge/delaybridge/internal/config"
 // RulesView is what the configuration of the queue says of when and whether its messages are
 // published: whoever asks why one has not arrived needs it.
 type RulesView struct {
-	History *HistoryRule   `json:"history,omitempty" doc:"Which ends of messages are remembered; not there where none are."`
-	Late    *LateRule      `json:"late,omitempty" doc:"What becomes of a message that is late, unless it says so itself; not there where it is published all the same."`
-	Rate    int            `json:"rate,omitempty" doc:"How many messages a second are published at the most; not there where there is no limit."`
+	History *HistoryRule   `json:"history,omitempty" doc:"Which ends of messages are remembered; absent if none are."`
+	Late    *LateRule      `json:"late,omitempty" doc:"What happens to a late message, unless it says so itself; absent if it is published nevertheless."`
+	Rate    int            `json:"rate,omitempty" doc:"Limit of messages published per second; absent without a limit."`
 	Rates   map[string]int `json:"topic_rates,omitempty" doc:"The same, by topic."`
 }
 
 // HistoryRule says which ends are remembered.
 type HistoryRule struct {
-	Count int     `json:"count" doc:"How many, at the most."`
+	Count int     `json:"count" doc:"The most to return."`
 	Age   float64 `json:"age_s" doc:"For how many seconds."`
 }
 

@@ -14,15 +14,15 @@ import (
 type Schedule struct {
 	When
 
-	ID         string            `json:"id,omitempty" doc:"Names the message within its key. Without it, a new one is made." example:"order-42/timeout"`
+	ID         string            `json:"id,omitempty" doc:"Identifies the message within its key. Without it, a new one is made." example:"order-42/timeout"`
 	Key        string            `json:"key,omitempty" doc:"Messages of one key and topic are published in due order."`
 	Topic      string            `json:"topic" doc:"Where it is published: Kafka topic, RabbitMQ routing key, NATS subject." example:"order.timeout"`
-	Headers    map[string]string `json:"headers,omitempty" doc:"They pass through unchanged."`
+	Headers    map[string]string `json:"headers,omitempty" doc:"Headers for the consumer, passed through unchanged."`
 	Body       string            `json:"body,omitempty" doc:"The payload, as text."`
-	BodyBase64 string            `json:"body_base64,omitempty" doc:"The payload in base64, in the place of body."`
-	Tags       []string          `json:"tags,omitempty" doc:"What the message belongs to: at most 8, by which it is found."`
-	Late       *Late             `json:"late,omitempty" doc:"How late it may be published; without it the queue's setting holds."`
-	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do where the identity is taken; reject by default."`
+	BodyBase64 string            `json:"body_base64,omitempty" doc:"The payload in base64, instead of body."`
+	Tags       []string          `json:"tags,omitempty" doc:"Labels by which related messages are found: at most 8."`
+	Late       *Late             `json:"late,omitempty" doc:"How late it may be published; the default is the queue's setting."`
+	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do if the identity is taken; reject by default."`
 
 	// Call says that it is under an idempotency key, see [store.Once].
 	Call error `json:"-"`
@@ -30,8 +30,8 @@ type Schedule struct {
 
 // Late says how late a message may be published, and what becomes of it where it is later.
 type Late struct {
-	After string `json:"after,omitempty" doc:"So long after its due time: 30m, 1d. 1ms or more, but for publish." example:"1h"`
-	Then  string `json:"then" enum:"publish,dead,drop" doc:"What becomes of it after that: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
+	After string `json:"after,omitempty" doc:"Time after its due time: 30m, 1d. At least 1ms, except with publish." example:"1h"`
+	Then  string `json:"then" enum:"publish,dead,drop" doc:"What happens to it after that: it is published nevertheless, goes to the dead letters, or is dropped, counted and logged."`
 }
 
 func (l *Late) parse() (delay.Late, error) {
@@ -51,10 +51,10 @@ func (l *Late) parse() (delay.Late, error) {
 
 // When says when a message is due.
 type When struct {
-	In string `json:"in,omitempty" doc:"Due so long from now, by Redis' clock: 500ms, 30m, 2d. This or at." example:"30m"`
-	At string `json:"at,omitempty" doc:"Due at that instant, RFC 3339. This or in." example:"2027-01-31T09:00:00.000Z"`
+	In string `json:"in,omitempty" doc:"Delay from now, by Redis' clock: 500ms, 30m, 2d. Either in or at." example:"30m"`
+	At string `json:"at,omitempty" doc:"The due time, RFC 3339. Either at or in." example:"2027-01-31T09:00:00.000Z"`
 	// Spread is added by the message's identity, so a repetition has the same due time.
-	Spread string `json:"spread,omitempty" doc:"Due up to so long after that, by the message's id and key: the same for the same message every time." example:"10m"`
+	Spread string `json:"spread,omitempty" doc:"Adds up to this duration to the due time, by a hash of the message's id and key, so it is the same every time." example:"10m"`
 }
 
 // Parse is the due time for the SDK.
@@ -136,8 +136,8 @@ func (s *Schedule) parse() (delay.Request, error) {
 	}, nil
 }
 
-// Scheduled is what became of a message that was to be scheduled.
-type Scheduled struct {
+// ScheduleResult is the result of scheduling one message.
+type ScheduleResult struct {
 	ID         string `json:"id,omitempty"`
 	Key        string `json:"key"`
 	DueAt      string `json:"due_at,omitempty" format:"date-time" doc:"When it is due, by Redis' clock."`
@@ -148,7 +148,7 @@ type Scheduled struct {
 }
 
 // Answer is the status, or the error's code.
-func (s *Scheduled) Answer() string {
+func (s *ScheduleResult) Answer() string {
 	if s.Error != nil {
 		return s.Error.Code
 	}
@@ -157,8 +157,8 @@ func (s *Scheduled) Answer() string {
 
 // ScheduleAll schedules messages, those of one policy together, and returns a result an
 // item, by index. may refuses some of them.
-func (q *Queue) ScheduleAll(ctx context.Context, messages []Schedule, may func(index int) error) []Scheduled {
-	results := make([]Scheduled, len(messages))
+func (q *Queue) ScheduleAll(ctx context.Context, messages []Schedule, may func(index int) error) []ScheduleResult {
+	results := make([]ScheduleResult, len(messages))
 	requests := map[delay.Conflict][]delay.Request{}
 	places := map[delay.Conflict][]int{}
 	for i := range messages {
@@ -186,7 +186,7 @@ func (q *Queue) ScheduleAll(ctx context.Context, messages []Schedule, may func(i
 	return results
 }
 
-func (s *Schedule) scheduled(answer delay.Result) Scheduled {
+func (s *Schedule) scheduled(answer delay.Result) ScheduleResult {
 	r := ViewScheduled(answer)
 	if r.Error != nil {
 		r.Error.Field = s.asSent(r.Error.Field)
@@ -195,8 +195,8 @@ func (s *Schedule) scheduled(answer delay.Result) Scheduled {
 }
 
 // ViewScheduled is an answer of the SDK as programs see it.
-func ViewScheduled(answer delay.Result) Scheduled {
-	r := Scheduled{ID: answer.Ref.ID, Key: answer.Ref.Key, DueAt: Stamp(answer.DueAt), Status: string(answer.Status)}
+func ViewScheduled(answer delay.Result) ScheduleResult {
+	r := ScheduleResult{ID: answer.Ref.ID, Key: answer.Ref.Key, DueAt: Stamp(answer.DueAt), Status: string(answer.Status)}
 	if delay.Done(answer.Err) {
 		r.NotDurable = answer.Err != nil
 	} else {

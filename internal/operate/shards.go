@@ -10,18 +10,18 @@ type ShardView struct {
 	Queue       string      `json:"queue"`
 	Shard       int         `json:"shard"`
 	Shards      int         `json:"shards" doc:"How many the queue has in the layout in use; others are of an earlier one."`
-	Holder      string      `json:"holder" doc:"The instance that polls it; empty where there is none: then nothing is published from it."`
-	Epoch       string      `json:"epoch" doc:"The layout that it is bound to."`
+	Holder      string      `json:"holder" doc:"The instance that polls it; empty if there is none, and then nothing is published from it."`
+	Epoch       string      `json:"epoch" doc:"The layout to which it is bound."`
 	Drained     bool        `json:"drained" doc:"No message of an earlier layout is left in it."`
 	Waiting     int64       `json:"waiting"`
 	Due         int64       `json:"due"`
 	Parked      int64       `json:"parked"`
 	InFlight    int64       `json:"in_flight"`
 	Dead        int64       `json:"dead"`
-	OldestDue   float64     `json:"oldest_due_age_s" doc:"For how many seconds the first message has been due; 0 where none is."`
+	OldestDue   float64     `json:"oldest_due_age_s" doc:"For how many seconds the oldest message has been due; 0 if none is."`
 	NextDue     string      `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
-	Routes      []RouteView `json:"routes" nullable:"false" doc:"The routes that messages are parked for. Where the whole queue is paused, one without a name is what waits and is not parked."`
-	Unconfirmed string      `json:"unconfirmed,omitempty" doc:"Why nothing is published, where Redis does not confirm what the queue's durability asks."`
+	Routes      []RouteView `json:"routes" nullable:"false" doc:"The routes for which messages are parked. If the whole queue is paused, a route without a name stands for the waiting messages that are not parked."`
+	Unconfirmed string      `json:"unconfirmed,omitempty" doc:"Why nothing is published, if Redis does not confirm what the queue's durability asks."`
 }
 
 // RouteView is a route that messages are parked for.

@@ -14,34 +14,34 @@ import (
 type QueueView struct {
 	Name   string `json:"name"`
 	Sink   string `json:"sink"`
-	Shards *int   `json:"shards,omitempty" doc:"Not there, as all figures, where it is not known: see error."`
+	Shards *int   `json:"shards,omitempty" doc:"Absent, like all figures, if it is not known: see error."`
 	// Held is less than Shards where no instance polls some of them.
-	Held      *int      `json:"held,omitempty" doc:"How many of the shards are polled by an instance."`
-	Waiting   *int64    `json:"waiting,omitempty" doc:"Messages that wait, parked ones and due ones among them."`
-	Due       *int64    `json:"due,omitempty" doc:"Messages that wait, are due and not parked."`
-	Parked    *int64    `json:"parked,omitempty" doc:"Messages whose route is unavailable."`
-	InFlight  *int64    `json:"in_flight,omitempty"`
-	Dead      *int64    `json:"dead,omitempty"`
-	Bytes     *int64    `json:"bytes,omitempty" doc:"About what the waiting messages have (id, key, topic, headers and body), from a sample that is taken now and then."`
-	OldestDue *float64  `json:"oldest_due_age_s,omitempty" doc:"For how many seconds the first message has been due; 0 where none is."`
-	NextDue   string    `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
-	Rates     *Rates    `json:"rates,omitempty" doc:"Not there where nobody has looked a little before, or what was counted then is lost."`
-	Lateness  *Lateness `json:"lateness,omitempty" doc:"Not there where this instance has published nothing."`
-	Paused    []Paused  `json:"paused" nullable:"true" doc:"What of it is paused: the whole queue, or topics; null where that is not known."`
-	Losses    []Loss    `json:"losses" nullable:"true" doc:"What Redis has lost of it, and no operator has acknowledged; null where that is not known."`
-	MadeAt    string    `json:"made_at,omitempty" format:"date-time" doc:"Since when it has what it has, by Redis' clock: what it had before, Redis has lost."`
-	Error     string    `json:"error,omitempty" doc:"Why the numbers are not known."`
+	Held      *int         `json:"held,omitempty" doc:"How many of the shards an instance polls."`
+	Waiting   *int64       `json:"waiting,omitempty" doc:"Messages that wait, parked ones and due ones among them."`
+	Due       *int64       `json:"due,omitempty" doc:"Messages that wait, are due and not parked."`
+	Parked    *int64       `json:"parked,omitempty" doc:"Messages whose route is unavailable."`
+	InFlight  *int64       `json:"in_flight,omitempty"`
+	Dead      *int64       `json:"dead,omitempty"`
+	Bytes     *int64       `json:"bytes,omitempty" doc:"Approximate size of the waiting messages (id, key, topic, headers and body), in bytes, from a sample taken from time to time."`
+	OldestDue *float64     `json:"oldest_due_age_s,omitempty" doc:"For how many seconds the oldest message has been due; 0 if none is."`
+	NextDue   string       `json:"next_due_at,omitempty" format:"date-time" doc:"When the first message that is not parked is due."`
+	Rates     *Rates       `json:"rates,omitempty" doc:"Absent without an earlier reading to compare with."`
+	Lateness  *Lateness    `json:"lateness,omitempty" doc:"Absent if this instance has published nothing."`
+	Paused    []PauseState `json:"paused" nullable:"true" doc:"Its pauses, of the whole queue or of topics; null if they are not known."`
+	Losses    []Loss       `json:"losses" nullable:"true" doc:"What Redis has lost of it and no operator has acknowledged; null if that is not known."`
+	MadeAt    string       `json:"made_at,omitempty" format:"date-time" doc:"When it was made, by Redis' clock. If it had messages before, Redis has lost them."`
+	Error     string       `json:"error,omitempty" doc:"Why the numbers are not known."`
 }
 
 // QueueDetail is a queue with what only who looks at it alone wants to know.
 type QueueDetail struct {
 	QueueView
 
-	At     string    `json:"at" format:"date-time" doc:"When the figures were read, by the clock of who was asked."`
+	At     string    `json:"at" format:"date-time" doc:"When the figures were read, by the clock of the instance that was asked."`
 	Age    float64   `json:"age_s" doc:"How many seconds ago the figures were read."`
 	Rules  RulesView `json:"rules"`
-	Budget *RoomView `json:"budget,omitempty" doc:"About how many bytes the queue takes in Redis, and may take. Not there where it has no budget."`
-	Redis  *RoomView `json:"redis_memory,omitempty" doc:"What Redis takes of its maxmemory; of a Cluster, the primary that is full first. Not there where none is set."`
+	Budget *RoomView `json:"budget,omitempty" doc:"Approximate memory use of the queue in Redis, and its budget, in bytes. Absent without a budget."`
+	Redis  *RoomView `json:"redis_memory,omitempty" doc:"How much of its maxmemory Redis uses; in a Cluster, on the primary that will be full first. Absent without a maxmemory."`
 }
 
 // Rates are how many messages a second, of the whole queue.
@@ -56,7 +56,7 @@ type Rates struct {
 // Rated are the counters that rates are made of.
 var Rated = []string{"scheduled", "published", "cancelled", "dead_lettered"}
 
-// RatesBetween compares counters with those of so many seconds before; nil where a counter
+// RatesBetween compares counters with those of so many seconds before; nil if a counter
 // has become less: Redis has lost it, or a shard that was dropped took its part along.
 func RatesBetween(before, after map[string]int64, over time.Duration) *Rates {
 	by := map[string]float64{}
@@ -73,13 +73,13 @@ func RatesBetween(before, after map[string]int64, over time.Duration) *Rates {
 // Lateness is from the due time to the broker's acknowledgement, of what the instance
 // that was asked has published.
 type Lateness struct {
-	Over     float64 `json:"over_s" doc:"Over how many seconds; 0: since the instance has started."`
+	Over     float64 `json:"over_s" doc:"Over how many seconds; 0 means since the start of the instance."`
 	Messages uint64  `json:"messages"`
 	P50      float64 `json:"p50_s"`
 	P99      float64 `json:"p99_s"`
 }
 
-// ViewLateness is what was observed in that time; nil where nothing was.
+// ViewLateness is what was observed in that time; nil if nothing was.
 func ViewLateness(h Histogram, over time.Duration) *Lateness {
 	if h.Count() == 0 {
 		return nil
@@ -91,7 +91,7 @@ func ViewLateness(h Histogram, over time.Duration) *Lateness {
 // Loss is what Redis has lost of a queue.
 type Loss struct {
 	ID       string `json:"id"`
-	Kind     string `json:"kind" enum:"queue,shards,layout" doc:"All of the queue, shards and the messages in them, or only the layout, which was restored from the shards."`
+	Kind     string `json:"kind" enum:"queue,shards,layout" doc:"The whole queue, shards with their messages, or only the layout, which was restored from the shards."`
 	Shards   []int  `json:"shards,omitempty" doc:"The shards that were lost."`
 	At       string `json:"at,omitempty" format:"date-time" doc:"When it was noticed."`
 	Instance string `json:"instance,omitempty" doc:"Who noticed it."`
@@ -112,7 +112,7 @@ type Look struct {
 	Queue *Queue
 	At    time.Time
 	Sum   inspect.ShardStats
-	// Bytes is about what the waiting messages have; negative where that is not known.
+	// Bytes is about what the waiting messages have; negative if that is not known.
 	Bytes float64
 	// Err is why the figures are not known.
 	Err error
@@ -126,7 +126,7 @@ const measuredEvery = 10
 
 // LookAt looks at all queues at once, each for its own timeout: one whose Redis does not
 // answer takes no time from the others. before are the looks before it, of the same queues;
-// nil where there are none.
+// nil if there are none.
 func LookAt(ctx context.Context, queues []*Queue, before []*Look, timeout time.Duration) []*Look {
 	looks := make([]*Look, len(queues))
 	var looking sync.WaitGroup
@@ -157,7 +157,7 @@ func (l *Look) look(ctx context.Context) {
 	}
 }
 
-// RatesSince are the rates since an earlier look; nil where they are not known.
+// RatesSince are the rates since an earlier look; nil if they are not known.
 func (l *Look) RatesSince(before *Look) *Rates {
 	if l.Err != nil || before.Err != nil {
 		return nil

@@ -25,12 +25,12 @@ type Outage struct {
 	Log  *slog.Logger
 	What string // its name in events
 	Text string // for people, if it is not What
-	// Level is that of what it says, if not WARN: where the relay says it already.
+	// Level is the level of its lines, if not WARN, for outages that the relay logs already.
 	Level slog.Level
 
 	mu    sync.Mutex
 	away  time.Time // zero: it is there
-	said  time.Time // when it was last said that it is away
+	said  time.Time // when it was last logged
 	cause error     // of the last try
 }
 

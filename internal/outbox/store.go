@@ -12,10 +12,10 @@ import (
 // for concurrent use, end with ctx, and may be repeated with the same token. The
 // methods are those of [store.Rows], and documented there.
 type Store interface {
-	// Pin returns the store as it is now: it writes nothing once Redis has lost a
-	// part of it.
+	// Pin returns the store bound to the present epoch: it writes nothing once
+	// Redis has lost a part of the queue.
 	Pin(ctx context.Context) (Store, error)
-	// Life is the queue's when the store was pinned.
+	// Life is the queue's life when the store was pinned.
 	Life() string
 	Born(ctx context.Context) ([]time.Time, error)
 	Clock(ctx context.Context) (time.Time, error)
@@ -33,7 +33,7 @@ type Store interface {
 	Remove(ctx context.Context, rows []store.RowFate) (removed int, err error)
 }
 
-// NewStore is the outbox's door of a queue.
+// NewStore returns the outbox's view of a queue.
 func NewStore(rows *store.Rows) Store { return door{rows} }
 
 type door struct{ *store.Rows }

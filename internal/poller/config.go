@@ -54,8 +54,8 @@ type Store interface {
 	HandOver(ctx context.Context, instance string) error
 }
 
-// Observer is told what the poller's metrics count. Its methods are called
-// from many goroutines, ObserveLateness once a message: it must be fast.
+// Observer receives what the poller's metrics count. Its methods are called
+// from many goroutines, ObserveLateness once per message, so it must be fast.
 type Observer interface {
 	// ObserveLateness gets the time from due to the broker's acknowledgement.
 	ObserveLateness(queue string, lateness time.Duration)
@@ -81,13 +81,13 @@ type Observer interface {
 type (
 	// Retry says how refused messages are tried again.
 	Retry = batch.Retry
-	// Rates say how many messages a second are published at the most.
+	// Rates say how many messages a second are published at most.
 	Rates = rate.Limits
 	// Bucket is where the rates are shared with other instances.
 	Bucket = rate.Bucket
 )
 
-// Policy is what of a queue's settings may change while it is polled.
+// Policy has the settings of a queue that may change while it is polled.
 type Policy struct {
 	// Retry defaults to 1 s doubling to 10 min, 25 attempts.
 	Retry Retry
@@ -186,17 +186,17 @@ type Hooks struct {
 	// again and again with backoff until it is there. It says in the log what that
 	// means; without it the poller does.
 	OnNoLayout func(ctx context.Context, shard int)
-	// OnEpoch is told the layout epoch that a shard's claims answer with: the first
-	// one, and each that differs from the one before. It is called from the shard's
-	// loop and must not block.
+	// OnEpoch is called with the layout epoch in the answers of a shard's claims:
+	// the first one, and each that differs from the previous one. It is called from
+	// the shard's loop and must not block.
 	OnEpoch func(epoch string)
-	// OnLateAcks is given the outbox messages that the broker has acknowledged,
-	// where the store has not settled them for certain: too late, only when asked
-	// again, or never. So their rows are settled all the same. It is called from
-	// many goroutines, at the worst twice, and must not block.
+	// OnLateAcks gets the outbox messages that the broker has acknowledged and
+	// the store has not settled for certain (too late, only after a repetition,
+	// or never), so that their rows are settled nevertheless. It is called from
+	// many goroutines, perhaps twice for a message, and must not block.
 	OnLateAcks func(acked []message.Claimed)
-	// OnPublished is told what the sink said of each message that it was given, and how
-	// late the message was then. It is called once a message and attempt, from many
+	// OnPublished gets the sink's report on each message that was given to it, and how
+	// late the message was then. It is called once per message and attempt, from many
 	// goroutines, must not block, and keeps neither pointer.
 	OnPublished func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration)
 }

@@ -4,10 +4,10 @@
 //
 // # A machine and its driver
 //
-// A shard of a queue is a machine, type [Shard]: it is told what has happened, and says
-// what to do. It reads no clock, waits for nothing and starts no goroutine, so a test can
-// replay any story of it from a seed (TestSimulation). Its driver has the clock, sleeps,
-// makes the calls, each in a goroutine of its own, and tells it what came of them:
+// A shard of a queue is a machine, type [Shard]: it takes events and says what to do. It
+// reads no clock, never waits and starts no goroutine, so a test can replay any story of
+// it from a seed (TestSimulation). Its driver has the clock, sleeps, makes the calls,
+// each in a goroutine of its own, and passes on their results:
 //
 //	              what it is told                      what it has done
 //	           Claimed, Reclaimed, Loaded            Claim, Reclaim, Parked
@@ -47,10 +47,10 @@
 //
 // # What it keeps to, whatever fails
 //
-//   - A claim that was not answered is asked for again with the same token, so
-//     that a batch is never taken and forgotten.
-//   - Where the queue asks for durability, nothing is published of a claim that is
-//     not confirmed: it goes back to wait.
+//   - A claim without an answer is repeated with the same token, so that a
+//     batch is never taken and forgotten.
+//   - If the queue asks for durability, no message of an unconfirmed claim is
+//     published: they go back to wait.
 //   - No publish starts after the lease or the claim's deadline, by the
 //     monotonic clock from before the call that granted it.
 //   - Messages of one Key and Topic are published in due order, see package batch.

@@ -242,7 +242,7 @@ func (a *planner) isFull() bool {
 	return a.load.Messages >= max(most, claims.Batch*claims.InFlight)
 }
 
-// request makes the next request pending. It returns false where there is nothing to
+// request makes the next request pending. It returns false if there is nothing to
 // ask for: the sink has no room, and the lease need not be renewed yet.
 func (a *planner) request(now time.Duration) bool {
 	claims := &a.queue.config.Claims
@@ -268,7 +268,7 @@ func (a *planner) request(now time.Duration) bool {
 }
 
 // reserve chooses what to take, what is due or a slot in turn, and gets room for
-// it in the sink's window. Where there is none, the claim takes nothing.
+// it in the sink's window. If there is none, the claim takes nothing.
 func (a *planner) reserve(request *message.ClaimRequest, now time.Duration) {
 	if !a.isDraining && (now < a.closedUntil() || a.turn.isCrowded) { // Its turn in the window comes.
 		return
@@ -556,7 +556,7 @@ func (a *planner) reclaimedForeign(now time.Duration, messages int, err error) {
 	a.reclaimPause.Reset()
 }
 
-// confirmed notes whether a claim is as durable as the queue asks. Where it is not, the shard
+// confirmed notes whether a claim is as durable as the queue asks. If it is not, the shard
 // takes nothing for a while, and then one message, until a claim is confirmed.
 func (a *planner) confirmed(now time.Duration, isDurable bool) {
 	switch {

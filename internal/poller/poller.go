@@ -148,7 +148,7 @@ func (p *Poller) Shards() []int {
 	return slices.Sorted(maps.Keys(p.running))
 }
 
-// Live returns an error where a loop has not looked for so long that it must hang.
+// Live returns an error if a loop has not looked for so long that it must hang.
 func (p *Poller) Live() error {
 	limit := looksMissed * (p.queue.config.Claims.MaxSleep + p.queue.config.Claims.callTimeout())
 	index, look := p.longestAgo()

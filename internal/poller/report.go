@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// say tells of what was not acknowledged.
+// say logs the messages that were not acknowledged.
 func (s *Shard) say(b *batch.Batch, indices []int, n *batch.Tally) {
 	for _, i := range indices {
 		if claimed, verdict := &b.Messages[i], b.Verdict(i); verdict.Verb == message.VerbDeadLetter {
@@ -21,13 +21,13 @@ func (s *Shard) say(b *batch.Batch, indices []int, n *batch.Tally) {
 	}
 }
 
-// sayStale tells that a settle came too late.
+// sayStale logs a settle that came too late.
 func (s *Shard) sayStale(indices []int) {
 	s.queue.config.Observer.Stale(s.queue.config.Queue)
 	s.log.Warn("settled too late, the claim had ended", "event", "settle", "messages", len(indices))
 }
 
-// sayDropped tells of the first, which is the latest. Redis counts them.
+// sayDropped logs the first dropped message, which is the latest. Redis counts them.
 func (s *Shard) sayDropped(b *batch.Batch, indices []int, dropped int) {
 	m := &b.Messages[indices[slices.IndexFunc(indices, func(i int) bool { return b.Verdict(i).Verb == message.VerbDrop })]]
 	late := s.planner.redisClock(s.now).Sub(m.DueAt)

@@ -12,10 +12,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// Shard is one shard's part in publishing, as a machine: it is told what has happened, and
-// says what to do ([Calls]). It starts no goroutine, waits for nothing and reads no clock:
-// now is when it was told last. It is not safe for concurrent use; its driver is who
-// tells it.
+// Shard is the machine that publishes one shard's messages: it takes events and says what
+// to do ([Calls]). It starts no goroutine, never waits and reads no clock: now is the time
+// of the last event. It is not safe for concurrent use; its driver calls it.
 type Shard struct {
 	queue *Queue
 	index int
@@ -39,8 +38,8 @@ type Shard struct {
 	lookAt   time.Duration // when to look for messages that hang
 }
 
-// Calls is what a shard has done for it. Each begins something and returns at once; what
-// comes of it, the shard is told.
+// Calls are the calls that a shard makes through its driver. Each begins something and
+// returns at once; the shard gets the result as an event.
 type Calls interface {
 	Claim(request message.ClaimRequest)                       // Claimed
 	Reclaim(which message.Reclaim)                            // Reclaimed
@@ -76,9 +75,9 @@ func NewShard(q *Queue, index int, number uint64, do Calls, wakes Wakes) *Shard 
 	return s
 }
 
-// Step does all that is to be done now: it takes the outcomes that have come, settles,
-// and makes the next call of the loop where it is time. It returns when to step again if
-// nothing happens before; more is false when the drain is over.
+// Step does all the work that is due: it takes new outcomes, settles, and makes the next
+// call of the loop if it is time. It returns when to step again if nothing happens
+// before; more is false when the drain is over.
 func (s *Shard) Step(now time.Duration) (next time.Duration, more bool) {
 	s.now = now
 	s.heed()
@@ -169,8 +168,8 @@ func (s *Shard) Claimed(now time.Duration, claim message.Claim, received time.Du
 	}
 }
 
-// granted takes what a claim has taken, and publishes what need not wait: once the claim is
-// confirmed, where it has to be.
+// granted takes the messages of a claim, and publishes those that need not wait, after the
+// confirmation if the queue asks for one.
 func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	g := s.planner.granted(&claim, received)
 	if claim.Token = g.request.Token; g.isNew {
@@ -204,9 +203,9 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	s.reclaim(s.planner.reclaimStrays(claim.Strays))
 }
 
-// publish hands messages to the sink, but for those that are not to be published. areTold: the
-// queue was asked for its topics, and takes theirs. None starts after the lease or the claim's
-// deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
+// publish hands messages to the sink, except those that must not be published. areTold: Redis was
+// asked for the queue's topics, and the queue accepts theirs. None starts after the lease or the
+// claim's deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
 func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 	defer s.recovered(b)
 	if s.planner.isDraining || !b.MayPublish(s.now) {
@@ -227,8 +226,8 @@ func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 	}
 }
 
-// admit makes m of a message as it is published now, its body clear, and reports whether it is to
-// be: if not, it is decided what becomes of it, or its topic is asked for. The batch's own stays sealed.
+// admit makes m the message to publish, with its body decrypted, and reports whether to publish it. If
+// not, it has decided the verdict, or asks for the queue's topics. The batch's own message stays sealed.
 func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bool {
 	claimed := &b.Messages[i]
 	*m = claimed.Message
@@ -332,8 +331,8 @@ func (s *Shard) forget(b *batch.Batch) {
 	s.planner.roomFreed()
 }
 
-// observe tells what the sink has said of a message that it was given, and measures how
-// late one is that was acknowledged.
+// observe reports the sink's outcome for a message, and measures the lateness of an
+// acknowledged one.
 func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
 	defer recovered(s.log, "settle", nil)
 	late := lateness(&claimed.Message, s.planner.redisClock(report.At.Sub(s.queue.base)))

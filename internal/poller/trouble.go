@@ -11,10 +11,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// Messages that hang are looked for now and then. One hangs if it was not
-// answered for so long, while messages that were handed over later were; or while
-// nobody was, and the window or the shard is full: then all that fill it may be of routes that
-// hang, and no answer to others can come.
+// The shard looks for hanging messages now and then. A message hangs if it has no answer for
+// that long although messages handed over later have one. It also hangs if nobody got an
+// answer and the window or the shard is full: then messages of hanging routes may fill it, and
+// no answer to others can come.
 const (
 	lookEvery    = 50 * time.Millisecond
 	leastHanging = 500 * time.Millisecond

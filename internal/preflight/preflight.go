@@ -1,6 +1,6 @@
-// Package preflight makes the steps of `bridge check` from a configuration. What
-// each part looks at is in its own package: store/fit, the sinks, outbox/table;
-// here is what no part knows of the others, and what is the bridge's own.
+// Package preflight makes the steps of `bridge check` from a configuration. Each
+// part has its checks in its own package: fit, the sinks, outbox/table. This
+// package has the checks across parts, and those of the bridge itself.
 package preflight
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 )
 
-// Flight is what is checked: a configuration, and the topics that the operator named.
-// Close ends its connections.
+// Flight checks a configuration, with the topics that the operator named. Close ends
+// its connections.
 type Flight struct {
 	config *config.Config
 	named  []string
 	rdb    redis.UniversalClient
-	// waiting are the topics that were found, by queue, once found is closed.
+	// waiting are the topics found in Redis, by queue, once found is closed.
 	waiting map[string][]string
 	found   chan struct{}
 }
 
-// New prepares the checks; it does no I/O but reading files. topics are TOPIC, for
-// every queue, or QUEUE=TOPIC.
+// New prepares the checks; it does no I/O except reading files. topics are TOPIC,
+// for every queue, or QUEUE=TOPIC.
 func New(cfg *config.Config, topics []string) (*Flight, error) {
 	rdb, err := cfg.Redis.Open("delaybridge-check")
 	if err != nil {
@@ -41,7 +41,7 @@ func New(cfg *config.Config, topics []string) (*Flight, error) {
 // Close ends the connections to Redis.
 func (f *Flight) Close() { _ = f.rdb.Close() } // Nothing is pending.
 
-// Steps are all that there is to check.
+// Steps returns all checks.
 func (f *Flight) Steps() ([]check.Step, error) {
 	steps := []check.Step{
 		{Area: "bridge", Subject: "configuration", Run: func(context.Context) []check.Finding { return own(f.config) }},
@@ -57,7 +57,7 @@ func (f *Flight) Steps() ([]check.Step, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.config.Sinks)) {
 		cfg := f.config.Sinks[name]
-		// A sink logs what it meets; here its findings tell that.
+		// A sink logs its trouble; here its findings report that.
 		sink, err := cfg.Settings("delaybridge-check").Open(slog.New(slog.DiscardHandler))
 		if err != nil {
 			return nil, fmt.Errorf("sinks.%s: %w", name, err)
@@ -69,7 +69,7 @@ func (f *Flight) Steps() ([]check.Step, error) {
 	return steps, nil
 }
 
-// topicsOf are the topics of a queue that are known without asking anybody.
+// topicsOf returns the topics of a queue that are known without a call.
 func (f *Flight) topicsOf(queue string) []string {
 	topics := slices.Collect(maps.Keys(f.config.Queues[queue].Rate.ByTopic()))
 	for _, text := range f.named {

@@ -17,8 +17,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/fit"
 )
 
-// redis looks at each primary, and then at the queues, unless nothing can be asked.
-// The sinks wait for the topics of what waits there.
+// redis checks each primary, and then the queues, unless no primary answers. The
+// sinks wait for the topics that it finds.
 func (f *Flight) redis(ctx context.Context) []check.Finding {
 	defer close(f.found)
 	cfg := f.config.Redis
@@ -41,7 +41,7 @@ func (f *Flight) redis(ctx context.Context) []check.Finding {
 	return append(findings, f.queues(ctx)...)
 }
 
-// user is who we log in as.
+// user returns the user as whom we log in.
 func user(cfg config.Redis) string {
 	inURL := ""
 	if u, err := url.Parse(cfg.URL); err == nil && u.User != nil {
@@ -50,7 +50,7 @@ func user(cfg config.Redis) string {
 	return cmp.Or(cfg.Username, inURL, "default")
 }
 
-// sentinels looks at each of them, and whether they agree.
+// sentinels checks each sentinel, and whether they agree.
 func (f *Flight) sentinels(ctx context.Context) []check.Finding {
 	clients, err := f.config.Redis.OpenSentinels()
 	if err != nil {
@@ -87,8 +87,8 @@ func (f *Flight) sentinels(ctx context.Context) []check.Finding {
 	return findings
 }
 
-// queues compares each queue with what Redis has of it, and finds the topics of
-// what waits.
+// queues compares each queue's configuration with its layout in Redis, and
+// finds the topics of waiting messages.
 func (f *Flight) queues(ctx context.Context) []check.Finding {
 	var findings []check.Finding
 	for _, name := range slices.Sorted(maps.Keys(f.config.Queues)) {
@@ -110,7 +110,7 @@ func (f *Flight) queues(ctx context.Context) []check.Finding {
 	return findings
 }
 
-// layout compares the configuration of a queue with what it has in Redis.
+// layout compares the configuration of a queue with its layout in Redis.
 func (f *Flight) layout(name string, queue *store.Queue) []check.Finding {
 	layout := queue.Layouts().InUse()
 	cfg := f.config.Queues[name]

@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// topicsPatience is how long a sink waits for the topics of what waits.
+	// topicsPatience is how long a sink waits for the topics of waiting messages.
 	topicsPatience = 10 * time.Second
-	// topicsMost is how many topics of a sink are looked at.
+	// topicsMost is how many topics of a sink are checked.
 	topicsMost = 256
 	// closePatience is how long a sink may take to close.
 	closePatience = 2 * time.Second

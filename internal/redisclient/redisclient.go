@@ -37,7 +37,7 @@ type Config struct {
 	// SentinelUsername and SentinelPassword are for the sentinels.
 	SentinelUsername string
 	SentinelPassword secret.Secret
-	// TLS is nil where there is none, or where the URL alone says so.
+	// TLS is nil if there is none, or where the URL alone says so.
 	TLS *tlsclient.Files
 	// DialTimeout is for making a connection, Timeout for one read or write.
 	DialTimeout, Timeout time.Duration
@@ -45,7 +45,7 @@ type Config struct {
 	Name string
 }
 
-// CheckURL returns the parts of a URL of Redis, nil where it has none, and what is wrong with
+// CheckURL returns the parts of a URL of Redis, nil if it has none, and what is wrong with
 // it: texts that complete a sentence. It allows what has no key of its own: the client's
 // other options would change what we rely on, its retries for one.
 func CheckURL(text string) (u *url.URL, problems []string) {

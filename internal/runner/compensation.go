@@ -11,8 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// newConsumers makes what consumes the compensation messages of each queue that has a topic
-// of its own for them. It works until its ctx ends, through every outage.
+// newConsumers makes a consumer of compensation messages for each queue that has a topic
+// for them. Each runs until its ctx ends, through every outage.
 func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx context.Context), err error) {
 	for _, q := range p.Queues.queues {
 		name := q.store.Name()
@@ -57,8 +57,8 @@ type rowFinder []*outboxRunner
 
 var errLocked = errors.New("row is locked by another")
 
-// TakeIdentity implements [consumer.Rows]. A database that is known to be away is
-// not asked: the caller has little time, and another may have the row.
+// TakeIdentity implements [consumer.Rows]. It does not ask a database that is
+// known to be down: the caller has little time, and another one may have the row.
 func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error) {
 	var problems []error
 	for _, r := range f {

@@ -21,9 +21,9 @@ const (
 	// layoutPatience is how long a relay waits for the queues at the start, so that
 	// it does not complain of queues that are just being made.
 	layoutPatience = 10 * time.Second
-	// unfitPause is how often a database that is unfit is looked at again.
+	// unfitPause is the time between two checks of an unfit database.
 	unfitPause = 5 * time.Second
-	// unfitSaid is how often that is said again.
+	// unfitSaid is the time between two log lines about it.
 	unfitSaid = 10 * time.Minute
 )
 
@@ -62,8 +62,8 @@ func newOutboxRunner(p OutboxesConfig, clock *redisClock, name string) (*outboxR
 	return r, err
 }
 
-// connections are one a lane, and some for upkeep, settling, compensation messages
-// and the auditor, which waits for one with none in its hands.
+// connections counts one per lane, and some for upkeep, settling, compensation
+// messages and the auditor, which holds none while it waits for one.
 func connections(cfg config.Outbox) int { return cfg.Relays + 6 }
 
 // audit makes the auditor; all are the outboxes of the configuration.
@@ -88,7 +88,7 @@ func (r *outboxRunner) audit(p OutboxesConfig, all []*outboxRunner, settling *se
 	return err
 }
 
-// run works until ctx ends. A database that is unfit is said loudly, but ends
+// run works until ctx ends. An unfit database is logged as an error, but ends
 // nothing: the other outboxes, and the messages that Redis has already, do not
 // depend on it, and the tables may be made while the bridge runs.
 func (r *outboxRunner) run(ctx context.Context) {
@@ -133,7 +133,7 @@ func (r *outboxRunner) awaitQueues(ctx context.Context) {
 	}
 }
 
-// redisClock is the clock of Redis, as any of the queues knows it.
+// redisClock is the clock of Redis, asked through any of the queues.
 type redisClock struct {
 	queues []*queue
 
@@ -141,8 +141,8 @@ type redisClock struct {
 	next int // the queue that answered last
 }
 
-// clockPatience limits asking one queue, so that in a Cluster a node that is away
-// does not stop the clock.
+// clockPatience limits asking one queue, so that a Cluster node that is down does
+// not stop the clock.
 const clockPatience = 2 * time.Second
 
 func (c *redisClock) now(ctx context.Context) (now time.Time, err error) {

@@ -27,10 +27,10 @@ const (
 )
 
 // Outboxes are the outboxes of the configuration, in the order of their names,
-// and what consumes compensation messages. It owns their goroutines.
+// and the consumers of compensation messages. It owns their goroutines.
 type Outboxes struct {
 	outboxes  []*outboxRunner
-	settler   *settler.Settler            // nil where there is no outbox
+	settler   *settler.Settler            // nil if there is no outbox
 	consumers []func(ctx context.Context) // of compensation messages
 	logger    *slog.Logger
 
@@ -40,7 +40,7 @@ type Outboxes struct {
 	halted                     chan struct{}
 }
 
-// OutboxesConfig is what outboxes run with. All is needed.
+// OutboxesConfig is what outboxes run with. All fields are required.
 type OutboxesConfig struct {
 	Config  *config.Config
 	Queues  *Queues
@@ -66,7 +66,7 @@ func NewOutboxes(p OutboxesConfig) (*Outboxes, error) {
 	return set, err
 }
 
-// open makes the relays, and has the pollers tell the settler what they know.
+// open makes the relays, and connects the pollers to the settler.
 func (set *Outboxes) open(p OutboxesConfig) error {
 	if len(p.Config.Outbox) == 0 {
 		return nil
@@ -119,8 +119,8 @@ func (set *Outboxes) Start(ctx context.Context) {
 	}
 }
 
-// Halt has everything stop taking, and does not wait: the pollers drain meanwhile.
-// The consumers go first, since they have the relays work for them.
+// Halt makes everything stop taking work, and does not wait: the pollers drain
+// meanwhile. The consumers stop first, since they use the relays.
 func (set *Outboxes) Halt() {
 	set.taking()
 	go func() { // Finish waits for it, but for a database that hangs.
@@ -131,8 +131,8 @@ func (set *Outboxes) Halt() {
 	}()
 }
 
-// Finish waits for what Halt has begun, and then tells the rows what the pollers
-// have published last. What it cannot, the next instance does.
+// Finish waits for the stop that Halt has begun, and then tells the rows what
+// the pollers have published last. The next instance does the rest.
 func (set *Outboxes) Finish(ctx context.Context) {
 	timer := time.NewTimer(relayPatience)
 	defer timer.Stop()

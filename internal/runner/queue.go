@@ -1,8 +1,8 @@
-// Package runner runs the queues and outboxes of a configuration: it makes what each needs,
-// starts it when what it depends on is there, changes what a reload may change, and drains.
+// Package runner runs the queues and outboxes of a configuration: it makes the parts of
+// each, starts them in the order of their dependencies, applies reloads, and drains.
 //
-// What the parts do is in their own packages; where their common needs come from, as the
-// client of Redis, is for who makes a [Queues].
+// The parts are in packages of their own; the caller of [NewQueues] provides what they
+// share, such as the client of Redis.
 package runner
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/upkeep"
 )
 
-// queue runs one queue: when Redis was checked, its member makes the layout
+// queue runs one queue: after the check of Redis, its member makes the layout
 // and keeps the poller at its share of the shards. It owns the goroutine run.
 type queue struct {
 	store   *store.Queue
@@ -41,16 +41,16 @@ type queue struct {
 	opened     <-chan struct{}
 	jobs       *jobs.Runner
 	rooms      *upkeep.Rooms
-	durability *upkeep.Durability // nil where nothing is to confirm
-	// beside is what runs, until the end, once the layout is made.
+	durability *upkeep.Durability // nil if nothing is to confirm
+	// beside are the functions that run from when the layout is made until the end.
 	beside  []func(ctx context.Context)
 	drain   time.Duration // bounds the wait for acknowledgements at a stop
 	metrics *telemetry.Metrics
 	logger  *slog.Logger
 	fatal   func(error)
 
-	// inForce is replaced as a whole when the configuration changes; then changing has the
-	// poller told, too.
+	// inForce is replaced as a whole when the configuration changes; under changing, the
+	// poller gets it, too.
 	inForce  atomic.Pointer[config.Queue]
 	changing sync.Mutex
 
@@ -60,9 +60,9 @@ type queue struct {
 	poller atomic.Pointer[poller.Poller]
 	made   chan struct{}
 
-	// rows gets what the pollers know of outbox messages; nil without an outbox.
+	// rows gets the results of outbox messages from the pollers; nil without an outbox.
 	rows *settler.Settler
-	// reborn, where not nil, is called when Redis has lost the queue.
+	// reborn, if not nil, is called when Redis has lost the queue.
 	reborn func()
 }
 
@@ -99,8 +99,8 @@ func newQueue(all Config, set *Queues, name string) (*queue, error) {
 	return q, nil
 }
 
-// keepUp makes what runs beside the poller. It returns what the poller tells of each
-// message; nil where nobody asks.
+// keepUp makes the parts that run beside the poller. It returns the hook for
+// published messages; nil if nobody needs it.
 func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHook, err error) {
 	kept := &upkeep.Queue{Store: q.store, Config: q.inForce.Load, IsKeeper: q.member.IsKeeper, Metrics: all.Metrics, Logger: q.logger}
 	budget := upkeep.NewBudget(kept)
@@ -123,7 +123,7 @@ func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHo
 	return canary.Published, nil
 }
 
-// publishedHook is told of a message that was given to the sink.
+// publishedHook is called for each message that was given to the sink.
 type publishedHook = func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration)
 
 // both calls one after the other; either may be nil.
@@ -140,7 +140,7 @@ func both(first, second publishedHook) publishedHook {
 	}
 }
 
-// polling is how the queue is polled.
+// polling returns the poller's configuration.
 func (q *queue) polling(all Config, set *Queues, hooks poller.Hooks) poller.Config {
 	cfg := q.inForce.Load()
 	claims := all.Config.Poller
@@ -159,7 +159,7 @@ func (q *queue) polling(all Config, set *Queues, hooks poller.Hooks) poller.Conf
 	}
 }
 
-// policy is what the poller is told of a queue's configuration, again when it changes.
+// policy returns the part of a queue's configuration that the poller gets, again at each change.
 func policy(cfg *config.Queue) poller.Policy {
 	return poller.Policy{
 		Retry:        poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
@@ -179,7 +179,7 @@ func (q *queue) start(ctx context.Context) {
 }
 
 // stop ends the heartbeats, tells the other instances, which begin at once to
-// wait for our shards, and drains: all within the drain timeout.
+// wait for our shards, and drains, all within the drain timeout.
 func (q *queue) stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, q.drain)
 	defer cancel()
@@ -196,7 +196,7 @@ func (q *queue) stop(ctx context.Context) error {
 	return nil
 }
 
-// run polls until ctx ends. The polling outlives it: stop ends it.
+// run polls until ctx ends. The polling continues after that, until stop ends it.
 func (q *queue) run(ctx context.Context) error {
 	select {
 	case <-q.opened:
@@ -223,13 +223,13 @@ func (q *queue) run(ctx context.Context) error {
 	return q.member.Run(ctx, assigned{p})
 }
 
-// assigned is the poller as the member knows it.
+// assigned adapts the poller to the member.
 type assigned struct{ *poller.Poller }
 
 // Gains implements [membership.Poller].
 func (a assigned) Gains() membership.Gains { return membership.Gains(a.Poller.Gains()) }
 
-// polls notes the poller, whose policy may have changed since it was made.
+// polls records the poller, and gives it the policy, which may have changed since it was made.
 func (q *queue) polls(p *poller.Poller) {
 	q.changing.Lock()
 	defer q.changing.Unlock()
@@ -237,8 +237,8 @@ func (q *queue) polls(p *poller.Poller) {
 	p.Change(policy(q.inForce.Load()))
 }
 
-// change gives the queue another configuration, which differs in changeable keys only. What
-// does not poll reads it at its next turn.
+// change gives the queue another configuration, which differs only in changeable keys.
+// Parts other than the poller read it at their next turn.
 func (q *queue) change(cfg *config.Queue) {
 	q.changing.Lock()
 	defer q.changing.Unlock()
@@ -249,7 +249,7 @@ func (q *queue) change(cfg *config.Queue) {
 	q.metrics.RateLimit(q.store.Name(), cfg.Rate.Messages, cfg.Rate.ByTopic())
 }
 
-// hear has the hints of the shards passed on. One of a change may be of a job, too.
+// hear subscribes to the hints of the shards. A hint of a change may also mean a job.
 func (q *queue) hear(subscriber *hints.Subscriber) func(shards []int, changed func()) {
 	return func(shards []int, changed func()) {
 		all := func() { changed(); q.jobs.Wake() }
@@ -264,7 +264,7 @@ func (q *queue) wasReborn() {
 	}
 }
 
-// polled are the shards that this instance polls now.
+// polled returns the shards that this instance polls now.
 func (q *queue) polled() []int {
 	if p := q.poller.Load(); p != nil {
 		return p.Shards()
@@ -272,26 +272,26 @@ func (q *queue) polled() []int {
 	return nil
 }
 
-// isFirst reports whether this instance polls the queue's first shard, and so does what
-// one instance does: two that do for a moment only do the work twice.
+// isFirst reports whether this instance polls the queue's first shard, and so does the work
+// that one instance does for the queue. If two do it for a moment, the work is only done twice.
 func (q *queue) isFirst() bool { return slices.Contains(q.polled(), 0) }
 
-// asOutbox is the queue as relays and auditors need it.
+// asOutbox returns the view of the queue for relays and auditors.
 func (q *queue) asOutbox(sink message.SinkType) outbox.Queue {
 	return outbox.Queue{
 		Name: q.store.Name(), Store: outbox.NewStore(q.store.Rows()), Sink: sink, MaxMessage: int(q.inForce.Load().MaxMessage),
 	}
 }
 
-// tellRows has the queue tell the settler what becomes of rows' messages, and the
-// auditor that Redis has lost some. It is called before the queue starts.
+// tellRows connects the queue to the settler, which gets the results of rows' messages,
+// and to the auditor, which learns of losses of Redis. Call it before the queue starts.
 func (q *queue) tellRows(rows *settler.Settler, reborn func(queue string)) {
 	name := q.store.Name()
 	q.rows, q.reborn = rows, func() { reborn(name) }
 	q.store.WithLedger(func(shard int) { rows.Notify(name, shard) })
 }
 
-// lateAcks is told of acknowledgements that came too late for Redis.
+// lateAcks receives acknowledgements that came too late for Redis.
 func (q *queue) lateAcks(acked []message.Claimed) {
 	if q.rows == nil {
 		return

@@ -25,7 +25,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/window"
 )
 
-// Config is what queues run with. All is needed but Keys.
+// Config is what queues run with. All fields are required except Keys.
 type Config struct {
 	Config *config.Config
 	// Instance is the process' identity, "name/boot".
@@ -41,8 +41,8 @@ type Config struct {
 	Fatal func(error)
 }
 
-// Queues are the queues of this instance, in the order of their names. It owns the
-// goroutines of what all of them share: the hints, the gate of Redis, the look at its memory.
+// Queues are the queues of this instance, in the order of their names. It owns the goroutines of
+// the parts that all queues share: the hints, the gate of Redis, and the watch of its memory.
 type Queues struct {
 	queues  []*queue
 	windows map[string]*window.Window // of each sink that a queue names, by name
@@ -101,7 +101,7 @@ func (set *Queues) Stop(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// Live is an error where a loop hangs.
+// Live returns an error if a loop hangs.
 func (set *Queues) Live() error {
 	var problems []error
 	for _, q := range set.queues {
@@ -112,7 +112,7 @@ func (set *Queues) Live() error {
 	return errors.Join(problems...)
 }
 
-// Checks are the lines of /readyz that tell of the queues' durability.
+// Checks returns the lines of /readyz about the queues' durability.
 func (set *Queues) Checks() (checks []admin.Check) {
 	for _, q := range set.queues {
 		if q.durability != nil {
@@ -122,13 +122,13 @@ func (set *Queues) Checks() (checks []admin.Check) {
 	return checks
 }
 
-// IsFailing reports whether what the queues publish to the sink fails as a whole.
+// IsFailing reports whether publishing to the sink fails as a whole.
 func (set *Queues) IsFailing(sink string) bool {
 	w := set.windows[sink]
 	return w != nil && w.IsDown()
 }
 
-// Rooms are how full a queue and Redis are, as far as is known.
+// Rooms returns how full a queue and Redis are, as far as is known.
 func (set *Queues) Rooms(name string) (rooms inspect.Rooms) {
 	if q := set.find(name); q != nil {
 		rooms = q.rooms.Now()
@@ -136,8 +136,8 @@ func (set *Queues) Rooms(name string) (rooms inspect.Rooms) {
 	return rooms
 }
 
-// Unconfirmed is why the writes of a queue's shards are not confirmed, by shard, as far as is
-// known; nil where nothing is to confirm.
+// Unconfirmed returns why the writes of a queue's shards are not confirmed, by shard, as far
+// as is known; nil if the queue asks for no confirmation.
 func (set *Queues) Unconfirmed(name string) []error {
 	if q := set.find(name); q != nil && q.durability != nil {
 		return q.durability.Whys()
@@ -145,7 +145,7 @@ func (set *Queues) Unconfirmed(name string) []error {
 	return nil
 }
 
-// InForce is the configuration of a queue that counts now; nil where there is none.
+// InForce returns the configuration of a queue that is in force now; nil if there is none.
 func (set *Queues) InForce(name string) *config.Queue {
 	if q := set.find(name); q != nil {
 		return q.inForce.Load()
@@ -154,8 +154,8 @@ func (set *Queues) InForce(name string) *config.Queue {
 }
 
 // Change puts another configuration in force, which differs in these keys, all of them
-// changeable. A queue of which no key has changed goes on as it is: its rates would begin
-// empty.
+// changeable. A queue without a changed key is left alone, since its rates would start
+// again empty.
 func (set *Queues) Change(next *config.Config, changed []string) {
 	for _, q := range set.queues {
 		name := q.store.Name()

@@ -9,14 +9,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// Reloader loads the configuration again when it is asked to, and puts it in force where it
-// is right and differs in nothing that needs a restart. Else all stays as it is.
+// Reloader loads the configuration again on request, and puts it in force if it is valid
+// and differs in no key that needs a restart. Otherwise nothing changes.
 type Reloader struct {
 	config  ReloaderConfig
 	inForce *config.Config
 }
 
-// ReloaderConfig says what a [Reloader] changes. All is needed but Level.
+// ReloaderConfig says what a [Reloader] changes. All fields are required except Level.
 type ReloaderConfig struct {
 	Asked   <-chan os.Signal
 	Load    func() (*config.Config, error)
@@ -26,12 +26,12 @@ type ReloaderConfig struct {
 	Logger  *slog.Logger
 }
 
-// NewReloader returns one for which a configuration is in force.
+// NewReloader returns a reloader for the configuration in force.
 func NewReloader(cfg ReloaderConfig, inForce *config.Config) *Reloader {
 	return &Reloader{config: cfg, inForce: inForce}
 }
 
-// Run listens until ctx ends. What was asked before waits in the channel.
+// Run listens until ctx ends. Earlier requests wait in the channel.
 func (r *Reloader) Run(ctx context.Context) {
 	for {
 		select {
@@ -43,7 +43,7 @@ func (r *Reloader) Run(ctx context.Context) {
 	}
 }
 
-// reload loads the configuration, puts it in force, and says so.
+// reload loads the configuration, puts it in force, and logs that.
 func (r *Reloader) reload() {
 	changed, err := r.loadChanges()
 	r.config.Metrics.Reloaded(err)

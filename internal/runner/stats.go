@@ -17,14 +17,14 @@ import (
 // parallelStats is how many shards of a queue are asked at a time.
 const parallelStats = 4
 
-// Stats implements [telemetry.StatsSource]: what the shards that this instance
-// holds hold.
+// Stats implements [telemetry.StatsSource]: the contents of the shards that
+// this instance holds.
 func (set *Queues) Stats(ctx context.Context) ([]telemetry.QueueStats, error) {
 	return askAll(set, func(q *queue) ([]telemetry.QueueStats, error) { return q.stats(ctx) })
 }
 
-// Counters implements [telemetry.StatsSource]: what the scripts have counted in
-// all shards, whoever holds them.
+// Counters implements [telemetry.StatsSource]: the scripts' counters in all
+// shards, whoever holds them.
 func (set *Queues) Counters(ctx context.Context, names []string) ([]telemetry.QueueCounters, error) {
 	return askAll(set, func(q *queue) ([]telemetry.QueueCounters, error) {
 		counters, err := inspect.NewAdmin(q.store).Counters(ctx, names)
@@ -37,8 +37,8 @@ func (set *Queues) Counters(ctx context.Context, names []string) ([]telemetry.Qu
 	})
 }
 
-// askAll asks all queues that poll at once: one whose Redis does not answer takes no time
-// from the others. There may be no layout yet of a queue that does not.
+// askAll asks all polling queues at once, so that one whose Redis does not answer does
+// not delay the others. It skips queues that do not poll, whose layout may not exist yet.
 func askAll[T any](set *Queues, ask func(q *queue) ([]T, error)) ([]T, error) {
 	answers := make([][]T, len(set.queues))
 	problems := make([]error, len(set.queues))

@@ -1,5 +1,5 @@
 // Package sharding says which instance holds which shard of a queue. It is pure: no I/O, no
-// clock, no state. In which shard a message lives says layout.Home.
+// clock, no state. layout.Home says in which shard a message lives.
 package sharding
 
 import (
@@ -8,17 +8,17 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Owner returns which of the instances is to hold a shard: the one with the
-// highest random weight, "rendezvous hashing" of Thaler and Ravishankar, "Using
-// Name-Based Mappings to Increase Hit Rates" (1998). Everybody who knows the
-// same instances, in whichever order, says the same; one that joins takes only
-// its share, and the shards of one that leaves are spread over the others. It
-// returns "" where there are no instances.
+// Owner returns which of the instances should hold a shard: the one with the
+// highest random weight, by the rendezvous hashing of Thaler and Ravishankar,
+// "Using Name-Based Mappings to Increase Hit Rates" (1998). The result depends
+// only on the set of instances, not on their order. An instance that joins
+// takes only its share, and the shards of one that leaves are spread over the
+// others. It returns "" if there are no instances.
 func Owner(queue string, shard int, instances []string) string {
 	return owner(strconv.Itoa(shard)+"\x00"+queue, instances)
 }
 
-// Owned returns the shards, of the first so many, that the instance is to hold.
+// Owned returns those of the first shards that the instance should hold.
 func Owned(queue string, shards int, instance string, instances []string) []int {
 	var owned []int
 	for shard := range shards {
@@ -29,7 +29,7 @@ func Owned(queue string, shards int, instance string, instances []string) []int 
 	return owned
 }
 
-// QueueOwner returns which of the instances does what has to be done once for
+// QueueOwner returns which of the instances does the work that is done once for
 // the whole queue.
 func QueueOwner(queue string, instances []string) string {
 	return owner("\x00"+queue, instances)

@@ -7,28 +7,28 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 )
 
-// Checker is a sink that can look at how its broker would treat messages before
-// there are any. A sink need not be one.
+// Checker is a sink that can check how its broker would treat messages before
+// there are any. It is optional.
 type Checker interface {
-	// Check asks the broker, over connections of its own. It publishes nothing,
-	// makes nothing and changes nothing there, and ends soon after ctx.
+	// Check asks the broker over connections of its own. It publishes nothing,
+	// changes nothing at the broker, and ends soon after ctx.
 	Check(ctx context.Context, plan Plan) []check.Finding
 }
 
 // Plan is what will be published.
 type Plan struct {
-	// Topics are those that are known.
+	// Topics are the known topics.
 	Topics []string
-	// MaxMessage is the most that a message may have, in bytes.
+	// MaxMessage is the size limit of a message, in bytes.
 	MaxMessage int
-	// Again is how long after a message was published it may be published again,
-	// because whoever did it has died.
+	// Again is how long after its publishing a message may be published again,
+	// because its publisher has died.
 	Again time.Duration
 }
 
-// FirstThatAnswers dials each server, and returns the first connection; ok is false where
-// there is none. What it found of the others is of less weight where one has answered:
-// one is enough to begin with.
+// FirstThatAnswers dials each server, and returns the first connection; ok is false if
+// there is none. If one has answered, findings about the others weigh less, since one
+// is enough to begin with.
 func FirstThatAnswers[S, C any](
 	servers []S, dial func(S) (C, error), end func(C), unanswered func(S, error) check.Finding,
 ) (first C, ok bool, findings []check.Finding) {

@@ -12,20 +12,20 @@ func (o *Outcome) IsAnswer() bool {
 	return o.Class == Acknowledged || o.Class == Permanent || o.Class == Retryable
 }
 
-// Outcomes collects what becomes of the messages of one batch: the sink reports
-// each outcome as soon as it is known, one goroutine takes those that are new. It
-// is safe for concurrent use. The first report of a message counts.
+// Outcomes collects the outcomes of one batch: the sink reports each as soon as
+// it is known, and one goroutine takes the new ones. It is safe for concurrent
+// use. The first report of a message counts.
 type Outcomes struct {
 	changed chan struct{} // of 1
 	done    chan struct{} // closed when all are reported
 
 	mu      sync.Mutex
 	isKnown []bool   // by index
-	reports []Report // as they came; it has room for all of the batch, so that what was taken stays where it is
+	reports []Report // in order of arrival; it has room for the whole batch, so that taken reports do not move
 	taken   int      // how many of them were taken
 }
 
-// Report is one outcome, of which message of the batch it is, and when it was reported.
+// Report is one outcome, the index of its message in the batch, and when it was reported.
 type Report struct {
 	Outcome
 	Index int
@@ -41,7 +41,7 @@ func NewOutcomesTo(n int, changed chan struct{}) *Outcomes {
 	return &Outcomes{changed: changed, done: make(chan struct{}), isKnown: make([]bool, n), reports: make([]Report, 0, n)}
 }
 
-// Report notes the outcome of the i-th message, and says whether it was the first.
+// Report records the outcome of the i-th message, and says whether it was the first.
 func (o *Outcomes) Report(i int, outcome Outcome) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,10 +102,10 @@ func (o *Outcomes) All() []Outcome {
 	return all
 }
 
-// Chains says in which order the messages of a batch may be handed over, for a
-// broker that may store a later message and refuse an earlier one: of one Key
-// and Topic, only one at a time is without an answer. Messages without a Key
-// wait for nobody. It is safe for concurrent use: it does not change.
+// Chains is the order in which the messages of a batch may be handed over, for
+// a broker that may store a later message and refuse an earlier one: of one Key
+// and Topic, only one message at a time is without an answer. Messages without
+// a Key wait for nobody. It never changes, so it is safe for concurrent use.
 type Chains struct {
 	heads []int
 	next  []int // the following message of the same Key and Topic; 0 is none
@@ -131,7 +131,7 @@ func NewChains(batch []message.Message) *Chains {
 }
 
 // Settle reports the outcome of the i-th message, and returns the next of its chain
-// where that may be handed over now. If the message is Unknown or Unavailable, those
+// if that may be handed over now. If the message is Unknown or Unavailable, those
 // behind it are Unavailable, and ok is false.
 func (c *Chains) Settle(i int, outcome Outcome, outcomes *Outcomes) (next int, ok bool) {
 	next = c.next[i]
@@ -153,8 +153,8 @@ func (c *Chains) Heads() []int { return c.heads }
 // was the last of its chain.
 func (c *Chains) Next(i int) (next int, ok bool) { return c.next[i], c.next[i] != 0 }
 
-// Rest are the messages behind the i-th in its chain: where that one is Unknown or
-// Unavailable, they must not be handed over any more.
+// Rest returns the messages behind the i-th in its chain: if that one is Unknown
+// or Unavailable, they must not be handed over.
 func (c *Chains) Rest(i int) []int {
 	var rest []int
 	for next := c.next[i]; next != 0; next = c.next[next] {

@@ -1,8 +1,8 @@
 // Package sinks is the contract between the poller and a broker: what a sink
 // publishes, and which outcomes it may report for each message.
 //
-// A sink never decides what becomes of a message. It says what the broker did,
-// as one [Outcome] a message, and the poller settles the claim accordingly. The
+// A sink never decides what happens to a message. It reports what the broker did,
+// as one [Outcome] per message, and the poller settles the claim accordingly. The
 // implementations are in the packages below; all pass the suite sinktest.
 package sinks
 
@@ -47,7 +47,7 @@ type Sink interface {
 	Ping(ctx context.Context) error
 
 	// Close ends running calls (their outcomes are Unknown or Unavailable),
-	// closes the connections and waits for the sink's goroutines, at the most
+	// closes the connections and waits for the sink's goroutines, at most
 	// until ctx ends. Calls to Publish after Close report Unavailable. It may be
 	// called twice.
 	Close(ctx context.Context) error
@@ -77,8 +77,8 @@ type Class int
 // acknowledged by a default.
 const (
 	// Unknown: the broker may or may not have stored it. It is published again
-	// and counts as a possible duplicate. What is not proven is Unknown, whatever
-	// the broker calls it.
+	// and counts as a possible duplicate. Anything not proven is Unknown,
+	// whatever the broker calls it.
 	Unknown Class = iota
 	// Acknowledged: the broker has stored it, as far as its own promise goes.
 	Acknowledged
@@ -135,39 +135,39 @@ const (
 	ReasonBrokenSeal Reason = "broken_seal"
 )
 
-// Outcome is what became of one message.
+// Outcome is the result of publishing one message.
 type Outcome struct {
 	Class  Class
 	Reason Reason
 	// Err is the cause; nil if Acknowledged. It never holds a payload or a secret.
 	Err error
-	// Whole is set where an Unavailable or Unknown is of the whole broker, as for
+	// Whole is set if an Unavailable or Unknown concerns the whole broker, like
 	// a lost connection: other routes would fare no better.
 	Whole bool
-	// OfRoute is set where the broker itself has answered that the route takes nothing,
-	// and that proves nothing of what it was sent: a queue that is full, beside others
-	// that are not. An Unknown then counts no attempt, and the route is probed seldom,
-	// since each probe may leave a copy.
+	// OfRoute is set if the broker itself has answered that the route accepts nothing,
+	// which proves nothing about the message: a queue is full, but others bound to the
+	// route are not. An Unknown then counts no attempt, and the route is probed
+	// seldom, since each probe may leave a copy.
 	OfRoute bool
 	// Route is the route that failed, if it is not the one that [Sink.Route]
 	// names for the message.
 	Route Route
-	// Duplicate is set where the broker acknowledged, and said that it had the
+	// Duplicate is set if the broker acknowledged, and said that it had the
 	// message already (NATS' own deduplication).
 	Duplicate bool
-	// Place is where the broker has stored it, where Acknowledged.
+	// Place is where the broker has stored it, if Acknowledged.
 	Place Place
 }
 
 // Acked is the outcome of an acknowledged message.
 func Acked() Outcome { return Outcome{Class: Acknowledged} }
 
-// Failed is the outcome of a message that was not acknowledged.
+// Failed returns the outcome of a message that was not acknowledged.
 func Failed(class Class, reason Reason, err error) Outcome {
 	return Outcome{Class: class, Reason: reason, Err: err}
 }
 
-// FailedWhole is the outcome of a message where the whole broker failed.
+// FailedWhole returns the outcome of a message if the whole broker failed.
 func FailedWhole(class Class, reason Reason, err error) Outcome {
 	return Outcome{Class: class, Reason: reason, Err: err, Whole: true}
 }

@@ -57,7 +57,7 @@ func New(environ []string, pid int) (*Supervisor, error) {
 // Watchdog is how long systemd waits for [Alive] before it ends the process; 0 is for ever.
 func (s *Supervisor) Watchdog() time.Duration { return s.watchdog }
 
-// Send tells systemd a state. It takes a second at the most.
+// Send tells systemd a state. It takes a second at most.
 func (s *Supervisor) Send(ctx context.Context, state string) error {
 	if s.socket == "" {
 		return nil

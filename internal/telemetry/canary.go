@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// canaryMetrics tell of messages that the bridge sends through queues to see whether
-// they deliver.
+// canaryMetrics are about the messages that the bridge sends through queues to see
+// whether they deliver.
 type canaryMetrics struct {
 	took *prometheus.HistogramVec
 	last *prometheus.GaugeVec
@@ -31,7 +31,7 @@ func (m *Metrics) AddCanary(queue string) {
 	m.canary.last.WithLabelValues(queue).SetToCurrentTime()
 }
 
-// CanaryArrived notes that the broker has acknowledged a canary.
+// CanaryArrived records that the broker has acknowledged a canary.
 func (m *Metrics) CanaryArrived(queue string, took time.Duration) {
 	m.canary.took.WithLabelValues(queue).Observe(max(0, took.Seconds()))
 	m.canary.last.WithLabelValues(queue).SetToCurrentTime()

@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// QueueCounters are what the scripts count for a whole queue: the same for
-// all callers.
+// QueueCounters are the scripts' counters for a whole queue, the same for all
+// callers.
 type QueueCounters struct {
 	Queue string
-	// Life tells the queue from one that is made anew after a wipe of Redis.
+	// Life changes if the queue is made again after a wipe of Redis.
 	Life string
 	// Retired are the counters of shards that were dropped, by name.
 	Retired map[string]int64
@@ -32,9 +32,9 @@ var counterHelp = map[string]string{
 	"dropped":     "Messages dropped unpublished because they were too late.",
 }
 
-// counterCollector exports what the scripts count: by every instance for all
-// shards, so that nothing jumps where one changes hands. What it has once shown
-// it never takes back, unless the queue was wiped: Redis forgets a little in a
+// counterCollector exports the scripts' counters: every instance exports those
+// of all shards, so that nothing jumps when a shard changes hands. A value
+// never decreases unless the queue was wiped: Redis forgets a little in a
 // failover, and Prometheus takes any decrease for a restart from 0.
 type counterCollector struct {
 	answers *cache[[]counterSums]
@@ -84,7 +84,7 @@ func (c *counterCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (c *counterCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, queue := range c.answers.get() {
-		// All of them, also those that have never been counted: an alert on a
+		// Export all of them, even those never counted, since an alert on a
 		// missing series does not fire.
 		for name, desc := range c.descs {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(queue.sums[name]), queue.queue)
@@ -95,12 +95,12 @@ func (c *counterCollector) Collect(ch chan<- prometheus.Metric) {
 // queueTotals are the counters of one queue over time, as this process has seen them.
 type queueTotals struct {
 	life   string
-	shards []map[string]int64 // the last that each has told
+	shards []map[string]int64 // the last answer of each
 	sums   map[string]int64   // nil before all shards have told theirs
 }
 
-// take adds up what the shards have told, for one that has not answered what it
-// told last. The sums are nil if a shard has never told anything.
+// take adds up the shards' counters, with the last answer of a shard that has
+// not answered now. The sums are nil if a shard has never answered.
 func (t *queueTotals) take(answer QueueCounters) map[string]int64 {
 	if answer.Life != t.life {
 		*t = queueTotals{life: answer.Life}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Level is the least level that is logged. It can be changed, also for a time. It is
-// safe for concurrent use.
+// Level is the lowest level that is logged. It can be changed, also for a limited
+// time. It is safe for concurrent use.
 type Level struct {
 	current slog.LevelVar
 
@@ -25,8 +25,8 @@ func NewLevel(configured string) *Level {
 	return l
 }
 
-// Configure makes another level the configured one, as [NewLevel] takes it. A change that
-// is to end goes on until then.
+// Configure makes another level the configured one, as [NewLevel] takes it. A temporary
+// change lasts until its end.
 func (l *Level) Configure(level string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,8 +41,8 @@ func (l *Level) Configure(level string) {
 // Level implements [slog.Leveler].
 func (l *Level) Level() slog.Level { return l.current.Level() }
 
-// Set changes the level: for so long, and then the configured one counts again, or for as
-// long as the process lives where last is 0.
+// Set changes the level for the time last, after which the configured one applies again,
+// or, if last is 0, for as long as the process lives.
 func (l *Level) Set(level slog.Level, last time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *Level) Set(level slog.Level, last time.Duration) {
 	}
 }
 
-// end takes a change back, unless another one has followed.
+// end reverts a change, unless another one has followed.
 func (l *Level) end(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,8 +68,8 @@ func (l *Level) end(until time.Time) {
 	}
 }
 
-// Get is the level that counts, the configured one, and when that counts again; zero
-// if it does already, or nothing ends the change.
+// Get returns the level in force, the configured one, and when that applies again;
+// zero if it applies already, or the change does not end.
 func (l *Level) Get() (current, configured slog.Level, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

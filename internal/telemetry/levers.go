@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// levers show what operators hold a queue back with.
+// levers show the means by which operators hold a queue back.
 type levers struct{ paused, rates, used, budget, full *prometheus.GaugeVec }
 
 func newLevers() levers {
@@ -38,15 +38,15 @@ func (m *Metrics) RateLimit(queue string, messages int, topics map[string]int) {
 	}
 }
 
-// Budget notes how many bytes a queue takes, may take, and after how many seconds that is
-// all, at its present growth.
+// Budget records how many bytes a queue takes and may take, and in how many seconds it is
+// full at its present growth.
 func (m *Metrics) Budget(queue string, used, budget int64, fullIn float64) {
 	m.levers.used.WithLabelValues(queue).Set(float64(used))
 	m.levers.budget.WithLabelValues(queue).Set(float64(budget))
 	m.levers.full.WithLabelValues(queue).Set(fullIn)
 }
 
-// NoBudget notes that another instance tells of the queue's budget.
+// NoBudget records that another instance reports the queue's budget.
 func (m *Metrics) NoBudget(queue string) {
 	m.levers.used.DeleteLabelValues(queue)
 	m.levers.budget.DeleteLabelValues(queue)

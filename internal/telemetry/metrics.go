@@ -1,12 +1,12 @@
-// Package telemetry is what the bridge tells about itself: the Prometheus
-// metrics, all named delaybridge_…, and the logger.
+// Package telemetry has the Prometheus metrics of the bridge, all named
+// delaybridge_…, its logger and its traces.
 //
-// There are three kinds. What this process does is counted by [Metrics], from 0
-// at its start: the sum over the instances is right, no matter who takes which shard
-// over. What the scripts in Redis count for a whole queue, since the bridge never
-// sees a producer's calls, is read from all its shards at each scrape, and is the
-// same on every instance: see counters.go. What a shard holds now is told by its
-// holder alone, see [Metrics.RegisterStats].
+// There are three kinds of metrics. [Metrics] counts what this process does, from 0
+// at its start, so the sum over the instances is right whoever takes over which
+// shard. The scripts in Redis count for a whole queue, since the bridge never sees a
+// producer's calls; these counters are read from all shards at each scrape, and are
+// the same on every instance: see counters.go. The contents of a shard are exported
+// by its holder alone, see [Metrics.RegisterStats].
 //
 // Labels are bounded: queues, sinks, classes and reasons are closed sets, topics
 // are capped; never an id or a key. Nothing here is global.
@@ -51,7 +51,7 @@ type Metrics struct {
 	layout layoutMetrics
 }
 
-// layoutMetrics tell of a queue's shards and of those who share them.
+// layoutMetrics are about a queue's shards and the instances that share them.
 type layoutMetrics struct {
 	epoch, shards, instances *prometheus.GaugeVec
 	lost                     *prometheus.CounterVec
@@ -110,7 +110,7 @@ func counters(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-// Handler serves the metrics. A collector that fails leaves its own out, not the others'.
+// Handler serves the metrics. A failing collector loses only its own metrics.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, Registry: m.registry,
@@ -127,8 +127,8 @@ func (m *Metrics) AddQueue(queue string) {
 	m.done.add(queue)
 }
 
-// ObserveLateness notes the time from a message's due time to the broker's
-// acknowledgement. Less than 0, which only two clocks can make of it, is 0.
+// ObserveLateness notes the time from a message's due time to the broker's acknowledgement.
+// A negative time, which only two different clocks can produce, counts as 0.
 func (m *Metrics) ObserveLateness(queue string, lateness time.Duration) {
 	m.lateness.WithLabelValues(queue).Observe(max(0, lateness.Seconds()))
 }
@@ -144,7 +144,7 @@ func (m *Metrics) AddInFlight(queue string, delta int) {
 	m.inFlight.WithLabelValues(queue).Add(float64(delta))
 }
 
-// AddSink shows from now on whether a sink's broker answers. It panics where it is called
+// AddSink shows from now on whether a sink's broker answers. It panics if it is called
 // twice for one sink.
 func (m *Metrics) AddSink(sink string, isUp func() bool) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

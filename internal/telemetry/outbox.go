@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// sameEverywhere ends the help of gauges that all relays of a database tell alike.
+// sameEverywhere ends the help of gauges for which all relays of a database export the same value.
 const sameEverywhere = " Each instance tells the same: take the max, not the sum."
 
 // outboxMetrics are those of the outboxes and of compensation messages.
@@ -101,8 +101,8 @@ func (m *Metrics) AddOutbox(name string, state func() error) *Outbox {
 	return &Outbox{name: name, m: o}
 }
 
-// Backlog notes how many rows could be in Redis by now, and since when the
-// oldest of them could, and how many wait for another message of their id.
+// Backlog records how many rows could be in Redis by now, since when the oldest
+// of them could, and how many wait for another message of their id.
 func (o *Outbox) Backlog(rows int, oldest time.Duration, blocked int) {
 	o.m.blocked.WithLabelValues(o.name).Set(float64(blocked))
 	o.m.pending.WithLabelValues(o.name).Set(float64(rows))
@@ -124,7 +124,7 @@ func (o *Outbox) UnknownQueues(rows int) {
 	o.m.unknown.WithLabelValues(o.name).Set(float64(rows))
 }
 
-// Settled counts rows that were told what became of their messages.
+// Settled counts rows that were told how their messages ended.
 func (o *Outbox) Settled(rows int) { o.m.settled.WithLabelValues(o.name).Add(float64(rows)) }
 
 // Audited counts what comparing rows with Redis has found.
@@ -144,7 +144,7 @@ func (o *Outbox) Unwatched(queue string) {
 	o.m.unaudited.DeleteLabelValues(o.name, queue)
 }
 
-// Compensated counts a compensation message by what became of it.
+// Compensated counts a compensation message by its result.
 func (m *Metrics) Compensated(queue, result string) {
 	m.outbox.compensations.WithLabelValues(queue, result).Inc()
 }

@@ -11,16 +11,16 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// spanLine is where spans that have ended wait for the exporter. Who adds one never
-// waits: where the line is full, the span is dropped and counted. Behind it is the
-// library's own line, which would drop without a word, and so is never let run full.
+// spanLine is where ended spans wait for the exporter. Adding one never waits: if
+// the line is full, the span is dropped and counted. The library's own line follows,
+// which would drop spans silently, so it is never allowed to fill up.
 type spanLine struct {
 	sdktrace.SpanProcessor // the library's line
 
 	most    int64
 	waiting atomic.Int64 // in line, or being exported
 	spans   *prometheus.CounterVec
-	// cut gives up the running export, and all that would follow.
+	// cut cancels the running export, and all that would follow.
 	cut context.CancelFunc
 }
 
@@ -42,7 +42,7 @@ func newSpanLine(ctx context.Context, exporter sdktrace.SpanExporter, m *Metrics
 	return l
 }
 
-// What becomes of a span.
+// The results for a span.
 const (
 	spansExported = "exported"
 	spansFailed   = "failed"
@@ -66,7 +66,7 @@ func (l *spanLine) left(n int, result string) {
 	l.spans.WithLabelValues(result).Add(float64(n))
 }
 
-// countingExporter tells the line what became of its spans.
+// countingExporter reports to the line the results of its spans.
 type countingExporter struct {
 	sdktrace.SpanExporter
 

@@ -15,12 +15,12 @@ const (
 	// statsTimeout bounds what a scrape waits for Redis: far below the usual
 	// scrape timeout of 10 s, so that the other metrics arrive.
 	statsTimeout = 2 * time.Second
-	// statsFor is how long an answer is used again: several scrapers, and a
-	// person who reloads the page, cost Redis one look a second.
+	// statsFor is how long an answer is reused: several scrapers, and a person
+	// who reloads the page, cost Redis one read a second.
 	statsFor = time.Second
 )
 
-// QueueStats is what a shard of a queue holds that this instance holds.
+// QueueStats counts the contents of a shard that this instance holds.
 type QueueStats struct {
 	Queue string
 	Shard int
@@ -29,7 +29,7 @@ type QueueStats struct {
 	// Waiting counts messages that wait, Due those of them that are due, and
 	// Parked those of them whose route is unavailable.
 	Waiting, Due, Parked int64
-	// InFlight counts messages that are claimed and not settled, by whomever.
+	// InFlight counts messages that are claimed and not settled, by any instance.
 	InFlight int64
 	// Dead counts dead letters.
 	Dead int64
@@ -74,7 +74,7 @@ type cache[T any] struct {
 	last T
 }
 
-// get is the answer: what there is of it where reading failed.
+// get returns the answer, or the part of it that was read before an error.
 func (c *cache[T]) get() T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,9 +118,9 @@ func shardDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(namespace+"_"+name, help, append([]string{"queue", "shard"}, labels...), nil)
 }
 
-// statsCollector exports what the shards hold. A source that fails or is slow
-// makes its own metrics missing, never the scrape fail: no value is better than
-// an old one.
+// statsCollector exports the contents of the shards. If the source fails or is
+// slow, its metrics are missing, but the scrape does not fail: no value is
+// better than an old one.
 type statsCollector struct{ answers *cache[[]QueueStats] }
 
 // Describe implements [prometheus.Collector].

@@ -43,13 +43,13 @@ func NewTraces(ctx context.Context, m *Metrics, version, instance string, logger
 	about, err := resource.New(ctx,
 		resource.WithTelemetrySDK(),
 		resource.WithAttributes(semconv.ServiceName("delaybridge"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(instance)),
-		resource.WithFromEnv(), // It comes last and so wins.
+		resource.WithFromEnv(), // The last one wins.
 	)
 	if err != nil {
 		return t, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	logger = logger.With("event", "trace")
-	// What the library finds wrong by itself it tells the process' one handler.
+	// The library reports its own errors to the process' one handler.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("traces", "err", err) }))
 	t.line = newSpanLine(ctx, exporter, m, logger)
 	t.provider = sdktrace.NewTracerProvider(sdktrace.WithResource(about), sdktrace.WithSpanProcessor(t.line))
@@ -85,8 +85,7 @@ func exporterFor(ctx context.Context, env func(string) string) (sdktrace.SpanExp
 	}
 }
 
-// Provider makes the spans of those who ask for them; without an exporter, spans that do
-// nothing but hand on their parent's context.
+// Provider makes spans; without an exporter, these only pass on their parent's context.
 func (t *Traces) Provider() trace.TracerProvider {
 	if t.provider == nil {
 		return noop.NewTracerProvider()
@@ -94,7 +93,7 @@ func (t *Traces) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Stop exports what waits, until ctx ends at the latest. It may be called twice.
+// Stop exports the waiting spans, until ctx ends at the latest. It may be called twice.
 func (t *Traces) Stop(ctx context.Context) error {
 	if t.provider == nil {
 		return nil
@@ -106,7 +105,7 @@ func (t *Traces) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Publishing returns what makes the spans of a queue's published messages; nil where
+// Publishing returns what makes the spans of a queue's published messages; nil if
 // there are none. A message gets one each time that it was given to the sink, if it
 // carries the context of a sampled span: in the trace of that span, and linked to it.
 func (t *Traces) Publishing(queue string, sink message.SinkType) func(*message.Claimed, time.Time, *sinks.Report, time.Duration) {

@@ -3,21 +3,21 @@ package telemetry
 import "time"
 
 const (
-	// sayAgain is how often the same cause is told again while others alternate with it.
+	// sayAgain is the interval at which the same cause is logged again while others alternate with it.
 	sayAgain = time.Minute
 	// mostCauses bounds the causes that are remembered.
 	mostCauses = 16
 )
 
-// Trouble is a fault that may last, as the log tells of it: at once when it
-// begins, and again when its cause becomes another one, not at each try. The
-// zero value is none. It is not safe for concurrent use.
+// Trouble decides when to log a lasting fault: at once when it begins, and
+// again when its cause changes, but not at each try. The zero value means no
+// fault. It is not safe for concurrent use.
 type Trouble struct {
 	cause string
 	said  map[string]time.Time // by cause
 }
 
-// News notes that the fault is there, and reports whether that is to be said.
+// News records the fault, and reports whether to log it.
 func (t *Trouble) News(cause string) bool {
 	if t.said != nil && cause == t.cause {
 		return false
@@ -34,7 +34,7 @@ func (t *Trouble) News(cause string) bool {
 	return false
 }
 
-// Over notes that the fault is not there, and reports whether it was before.
+// Over records that the fault is over, and reports whether it existed before.
 func (t *Trouble) Over() bool {
 	was := t.said != nil
 	*t = Trouble{}

@@ -4,13 +4,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Window is what a sink may have in flight, and has.
+// Window is how much a sink may have in flight, and how much it has.
 type Window interface {
 	Limit() (messages, bytes int)
 	InFlight() (messages, bytes int)
 }
 
-// AddWindow shows a sink's window from now on. It panics where it is called twice
+// AddWindow shows a sink's window from now on. It panics if it is called twice
 // for one sink.
 func (m *Metrics) AddWindow(sink string, w Window) {
 	messages := func(read func() (int, int)) func() float64 {

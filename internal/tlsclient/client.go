@@ -28,7 +28,7 @@ func IsTrust(err error) bool {
 }
 
 // Client does the handshake on conn with the server at host, with the files as they
-// are now. It leaves conn open where it fails; the error is a [TrustError], or that
+// are now. It leaves conn open if it fails; the error is a [TrustError], or that
 // of the network.
 func (f Files) Client(ctx context.Context, conn net.Conn, host string) (*Conn, error) {
 	config, err := f.Config()
@@ -82,7 +82,7 @@ func (c *Conn) explain(err error) error {
 	return err
 }
 
-// Refusal is why the server refused us after the handshake; nil where it did not. It
+// Refusal is why the server refused us after the handshake; nil if it did not. It
 // is for drivers that hide the errors of Read.
 func (c *Conn) Refusal() error {
 	if c == nil {
@@ -94,7 +94,7 @@ func (c *Conn) Refusal() error {
 	return nil
 }
 
-// Explain makes a [TrustError] of what a connect has failed with, where that is a
+// Explain makes a [TrustError] of what a connect has failed with, if that is a
 // matter of trust; other errors, and nil, stay as they are. Some servers end the
 // connection without a word, so a certificate of ours that has ended is reason enough.
 func (f Files) Explain(err error) error {

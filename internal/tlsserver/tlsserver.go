@@ -14,7 +14,7 @@ import (
 type Files struct {
 	CertFile string `yaml:"cert_file" required:"true" file:"true" doc:"The listener's certificate, and those between it and its root. It is read at each connect."`
 	KeyFile  string `yaml:"key_file" required:"true" file:"true" doc:"The certificate's key. It is read at each connect."`
-	// ClientCAFile, where not empty, makes a client certificate a must.
+	// ClientCAFile, if not empty, makes a client certificate a must.
 	ClientCAFile string `yaml:"client_ca_file" file:"true" doc:"The roots of the clients' certificates. Where it is given, nobody connects without one."`
 }
 

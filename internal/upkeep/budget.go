@@ -8,15 +8,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// budgetEvery is how often the room that is left is shared anew.
+// budgetEvery is how often the remaining room is shared out again.
 const budgetEvery = time.Second
 
-// Budget keeps a queue within its bytes, on the instance that keeps the queue. The others
-// measure it, too, so that each can tell when it is full.
+// Budget keeps a queue within its bytes, on the instance that is the queue's keeper. The
+// others measure it, too, so that each can forecast when it is full.
 type Budget struct {
 	queue  *Queue
 	growth Growth
-	// isOff says that we have taken an earlier budget back, isOver that it is used up.
+	// isOff says that we have withdrawn an earlier budget, isOver that the budget is used up.
 	isOff, isOver bool
 }
 
@@ -29,10 +29,10 @@ func (b *Budget) Run(ctx context.Context) {
 	turns.run(ctx, b.Turn)
 }
 
-// Room is how full the queue is; nil where it has no budget, or none is known yet.
+// Room returns how full the queue is; nil if it has no budget, or nothing is known yet.
 func (b *Budget) Room() *inspect.Room { return b.growth.Room() }
 
-// Turn measures the queue, and has producers refused beyond the budget.
+// Turn measures the queue, and makes the scripts refuse producers beyond the budget.
 func (b *Budget) Turn(ctx context.Context) error {
 	limits, isKeeper := b.queue.Config().Budget, b.queue.IsKeeper()
 	if !isKeeper || limits.Bytes == 0 {
@@ -56,8 +56,8 @@ func (b *Budget) Turn(ctx context.Context) error {
 	return nil
 }
 
-// takeBack ends the budget that the queue had before, once: the keeper does. Another keeper
-// may have one still, so who becomes the keeper again does it again.
+// takeBack withdraws an earlier budget, once, on the keeper. Another keeper may still have
+// one, so an instance that becomes the keeper again repeats it.
 func (b *Budget) takeBack(ctx context.Context, isKeeper bool) error {
 	b.growth.Forget()
 	b.isOver = false
@@ -70,7 +70,7 @@ func (b *Budget) takeBack(ctx context.Context, isKeeper bool) error {
 	return err
 }
 
-// measure is what the queue takes; its keeper has producers refused beyond the budget.
+// measure returns how much the queue takes; on the keeper, it also applies the budget.
 func (b *Budget) measure(ctx context.Context, limits config.Budget, isKeeper bool) (used int64, err error) {
 	switch {
 	case !isKeeper:

@@ -11,19 +11,19 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// canaryID is the id of a queue's canaries. Since all of them have it, one waits at the most.
+// canaryID is the id of all canaries of a queue, so at most one waits.
 const canaryID = "delaybridge-canary"
 
-// Canary sends a message through a queue now and then, the way of all others. It is
-// scheduled by the instance that keeps the queue, and seen by the one that publishes it.
+// Canary sends a message through a queue now and then, on the path of all others. The
+// queue's keeper schedules it, and the instance that publishes it reports it.
 type Canary struct {
 	queue  *Queue
 	config config.Canary
 	client *delay.Client
 }
 
-// NewCanary returns one that was not sent yet; its metrics begin. The client has the policy
-// [delay.Keep].
+// NewCanary returns a canary that was not sent yet, and makes its metrics. The client has
+// the policy [delay.Keep].
 func NewCanary(queue *Queue, client *delay.Client) *Canary {
 	queue.Metrics.AddCanary(queue.Store.Name())
 	return &Canary{queue: queue, config: queue.Config().Canary, client: client}
@@ -35,7 +35,7 @@ func (c *Canary) Run(ctx context.Context) {
 	turns.run(ctx, c.Turn)
 }
 
-// Turn schedules one, unless the one before it waits still.
+// Turn schedules a canary, unless the previous one still waits.
 func (c *Canary) Turn(ctx context.Context) error {
 	if !c.queue.IsKeeper() {
 		return nil
@@ -44,13 +44,13 @@ func (c *Canary) Turn(ctx context.Context) error {
 	_, err := c.client.Schedule(ctx, delay.Message{
 		ID: ref.ID, Topic: c.config.Topic, Headers: map[string]string{canaryID: c.queue.Store.Name()}, Body: []byte("{}"),
 	}, delay.After(0))
-	if errors.Is(err, delay.ErrDuplicate) { // A dead letter has the id: it makes room for the next one.
+	if errors.Is(err, delay.ErrDuplicate) { // A dead letter has the id: remove it for the next one.
 		return errors.Join(err, c.client.Cancel(ctx, ref))
 	}
 	return err
 }
 
-// Published is told of each message of the queue that was given to the sink.
+// Published is called for each message of the queue that was given to the sink.
 func (c *Canary) Published(claimed *message.Claimed, _ time.Time, report *sinks.Report, lateness time.Duration) {
 	if claimed.ID == canaryID && claimed.Key == "" && report.Class == sinks.Acknowledged {
 		c.queue.Metrics.CanaryArrived(c.queue.Store.Name(), lateness)

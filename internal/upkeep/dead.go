@@ -13,8 +13,8 @@ const (
 	trimSteps = 100
 )
 
-// DeadLimits purges a queue's dead letters beyond its limits, on the instance that
-// keeps the queue.
+// DeadLimits purges a queue's dead letters beyond its limits, on the queue's
+// keeper.
 type DeadLimits struct{ queue *Queue }
 
 // NewDeadLimits returns them; it does no I/O.
@@ -26,7 +26,7 @@ func (d *DeadLimits) Run(ctx context.Context) {
 	turns.run(ctx, d.Turn)
 }
 
-// Turn purges what is beyond the limits, a bounded part, and says how much.
+// Turn purges a bounded part of the dead letters beyond the limits, and logs how many.
 func (d *DeadLimits) Turn(ctx context.Context) (err error) {
 	limits := inspect.DeadLimits(d.queue.Config().Dead)
 	if limits == (inspect.DeadLimits{}) || !d.queue.IsKeeper() {

@@ -14,11 +14,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// askDurableEvery is how often Redis is asked whether it confirms what it is asked to.
+// askDurableEvery is the time between two questions whether Redis confirms writes.
 const askDurableEvery = 2 * time.Second
 
-// Unconfirmed says of which shards the writes are not confirmed, and why; it is nil
-// where all are. whys is as [store.Queue.Unconfirmed] returns it.
+// Unconfirmed says of which shards the writes are not confirmed, and why; nil if
+// all are. whys is the result of [store.Queue.Unconfirmed].
 func Unconfirmed(whys []error) error {
 	var first error
 	n := 0
@@ -39,8 +39,8 @@ func Unconfirmed(whys []error) error {
 	return first
 }
 
-// Durability asks Redis whether it confirms what a queue's durability demands, and
-// tells log, metrics and /readyz: at the start, and while nothing is due.
+// Durability asks Redis whether it provides a queue's durability, and reports that
+// in log, metrics and /readyz, even at the start and while nothing is due.
 type Durability struct {
 	queue   *Queue
 	trouble telemetry.Trouble
@@ -51,7 +51,7 @@ type Durability struct {
 	why   error
 }
 
-// NewDurability returns one that has not asked yet.
+// NewDurability returns a Durability that has not asked yet.
 func NewDurability(queue *Queue) *Durability { return &Durability{queue: queue} }
 
 // Run asks until ctx ends. The layout must be made.
@@ -74,7 +74,7 @@ func (w *Durability) ask(ctx context.Context) ([]error, error) {
 	return w.queue.Store.Unconfirmed(ctx)
 }
 
-// note takes what was asked; err is why that is not known.
+// note records the answer; err is why it is not known.
 func (w *Durability) note(whys []error, err error) {
 	why := cmp.Or(err, Unconfirmed(whys))
 	w.mu.Lock()
@@ -89,15 +89,15 @@ func (w *Durability) note(whys []error, err error) {
 	}
 }
 
-// Whys are why the shards' writes are not confirmed, as it was asked last: see
-// [store.Queue.Unconfirmed].
+// Whys returns why the shards' writes are not confirmed, by the last answer:
+// see [store.Queue.Unconfirmed].
 func (w *Durability) Whys() []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.whys
 }
 
-// Check is the line of /readyz.
+// Check returns the line of /readyz.
 func (w *Durability) Check() admin.Check {
 	w.mu.Lock()
 	defer w.mu.Unlock()

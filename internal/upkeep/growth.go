@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// growthOver is how far back a growth is looked at, growthEvery how often.
+	// growthOver is the span over which growth is measured, growthEvery the interval.
 	growthOver  = 10 * time.Minute
 	growthEvery = 10 * time.Second
-	// growthAhead is how many times as far ahead it is told when something will be full: a
-	// day after ten minutes. What grew for some seconds says nothing of tomorrow.
+	// growthAhead limits a forecast to that many times the observed span: a day after ten
+	// minutes. A few seconds of growth say nothing about tomorrow.
 	growthAhead = 144
-	// growthParts is how many parts of what was seen are compared, and growthBursts how many
-	// of them are left out: two, since a burst may lie across the border of two.
+	// growthParts is how many parts of the span are compared, and growthBursts how many of
+	// them are left out: two, since a burst may span two parts.
 	growthParts, growthBursts = 5, 2
 )
 
-// Growth is how many bytes something of a limited size took in the last minutes. It is
-// safe for concurrent use.
+// Growth is how many bytes of a limit were used in the last minutes. It is safe for
+// concurrent use.
 type Growth struct {
 	mu      sync.Mutex
 	limit   int64
@@ -35,7 +35,7 @@ type usage struct {
 	used int64
 }
 
-// Add notes what is in use, and of how much.
+// Add records the use and the limit.
 func (g *Growth) Add(at time.Time, used, limit int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -48,23 +48,23 @@ func (g *Growth) Add(at time.Time, used, limit int64) {
 	}
 }
 
-// Forget is for something that has no limit any more.
+// Forget clears it when there is no longer a limit.
 func (g *Growth) Forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.limit, g.samples, g.last = 0, nil, usage{}
 }
 
-// Age is how long nothing was added.
+// Age returns the time since the last Add.
 func (g *Growth) Age() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return time.Since(g.last.at)
 }
 
-// FullIn is after how many seconds the limit is reached, if it grows on as it did; +Inf
-// where it does not grow. Of what was seen it takes five equal parts and leaves out the two
-// that grew most: a single burst says nothing of the hours to come.
+// FullIn returns the number of seconds until the limit is reached, if use keeps growing as it
+// did; +Inf if it does not grow. It divides the observed span into five equal parts and leaves
+// out the two that grew most, because a single burst says nothing about the hours to come.
 func (g *Growth) FullIn() float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -92,7 +92,7 @@ func (g *Growth) FullIn() float64 {
 	return float64(g.limit-g.last.used) / typical * part.Seconds()
 }
 
-// usedAt is what was in use at a time between the first sample and the last.
+// usedAt returns the use at a time between the first sample and the last.
 func (g *Growth) usedAt(at time.Time) float64 {
 	next := slices.IndexFunc(g.samples, func(u usage) bool { return u.at.After(at) })
 	if next == 0 {
@@ -112,7 +112,7 @@ func (g *Growth) usedAt(at time.Time) float64 {
 	return float64(since.used) + float64(until.used-since.used)*min(1, float64(at.Sub(since.at))/float64(over))
 }
 
-// Room is what the API and commands tell of it; nil where nothing is known.
+// Room returns the form for the API and commands; nil if nothing is known.
 func (g *Growth) Room() *inspect.Room {
 	fullIn := time.Duration(min(g.FullIn(), math.MaxInt32) * float64(time.Second))
 	g.mu.Lock()

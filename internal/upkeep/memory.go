@@ -14,17 +14,17 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// Memory watches what Redis takes of its maxmemory: each primary of a Cluster.
+// Memory watches how much of its maxmemory Redis uses, on each primary of a Cluster.
 type Memory struct {
 	rdb     redis.UniversalClient
 	metrics *telemetry.Metrics
 
 	mu    sync.Mutex
 	nodes map[string]*Growth   // by address; those that have a maxmemory
-	heard map[string]time.Time // when each has answered last
+	heard map[string]time.Time // when each last answered
 }
 
-// NewMemory returns one that has not looked yet.
+// NewMemory returns a Memory that has not looked yet.
 func NewMemory(rdb redis.UniversalClient, metrics *telemetry.Metrics) *Memory {
 	return &Memory{rdb: rdb, metrics: metrics, nodes: map[string]*Growth{}, heard: map[string]time.Time{}}
 }
@@ -39,8 +39,8 @@ func (m *Memory) Run(ctx context.Context) {
 	}
 }
 
-// Look asks all primaries at once. That one does not answer is told by others; it is
-// forgotten after a minute, since another may have taken its place.
+// Look asks all primaries at once. A primary that does not answer is reported
+// elsewhere, and forgotten after a minute, since another may have taken its place.
 func (m *Memory) Look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
@@ -83,8 +83,8 @@ func (m *Memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 	m.nodes[addr].Add(time.Now(), used, limit)
 }
 
-// Room is that of the primary that is full first: then some shards take nothing more. It
-// is nil where none has a maxmemory.
+// Room returns that of the primary that will be full first, since its shards accept
+// nothing then. It is nil if none has a maxmemory.
 func (m *Memory) Room() *inspect.Room {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,8 +95,8 @@ func (m *Memory) Room() *inspect.Room {
 	return FullFirst(rooms...)
 }
 
-// FullFirst is the room that is full first; of those that do not fill, the one with the
-// greatest part in use. It is nil where there is none.
+// FullFirst returns the room that will be full first; if none fills up, the one with
+// the greatest share in use; nil if there is none.
 func FullFirst(rooms ...*inspect.Room) (first *inspect.Room) {
 	for _, room := range rooms {
 		if first == nil || isFullBefore(room, first) {

@@ -6,8 +6,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// Rooms are how full a queue and Redis are, as far as is known. The instance that keeps the
-// queue leaves it in Redis for commands, which see a second only.
+// Rooms knows how full a queue and Redis are. The queue's keeper stores that in Redis for
+// commands, which only see one moment.
 type Rooms struct {
 	queue  *Queue
 	budget *Budget
@@ -19,21 +19,21 @@ func NewRooms(queue *Queue, budget *Budget, memory *Memory) *Rooms {
 	return &Rooms{queue: queue, budget: budget, memory: memory}
 }
 
-// Now is what is known.
+// Now returns what is known.
 func (r *Rooms) Now() inspect.Rooms {
 	return inspect.Rooms{Budget: r.budget.Room(), Redis: r.memory.Room()}
 }
 
-// Run has commands know them, every ten seconds until ctx ends.
+// Run stores them for commands, every ten seconds until ctx ends.
 func (r *Rooms) Run(ctx context.Context) {
 	turns := rounds{every: growthEvery}
 	turns.run(ctx, func(ctx context.Context) error {
-		_ = r.Turn(ctx) // Others tell that Redis is away.
+		_ = r.Turn(ctx) // Other parts report that Redis is unavailable.
 		return nil
 	})
 }
 
-// Turn has commands know them once.
+// Turn stores them once.
 func (r *Rooms) Turn(ctx context.Context) error {
 	rooms := r.Now()
 	if rooms == (inspect.Rooms{}) || !r.queue.IsKeeper() {

@@ -1,8 +1,8 @@
-// Package upkeep is what a queue needs beside its pollers: its budget, the limits of its dead
-// letters, its canaries, and a look at whether Redis has room and confirms what is written.
+// Package upkeep has what a queue needs besides its pollers: its budget, the limits of its
+// dead letters, its canaries, and watches of Redis' memory and durability.
 //
-// Each type owns no goroutine: its Run works until its context ends. What one instance does
-// for the queue asks whether this one keeps it.
+// No type owns a goroutine: its Run works until its context ends. Work that one instance
+// does for the queue first checks whether this one is the keeper.
 package upkeep
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// Queue is a queue that is kept up.
+// Queue is a queue for its upkeep.
 type Queue struct {
 	Store *store.Queue
 	// Config is the configuration in force.
 	Config func() *config.Queue
-	// IsKeeper reports whether this instance does what one instance does.
+	// IsKeeper reports whether this instance does the work of the queue's keeper.
 	IsKeeper func() bool
 	Metrics  *telemetry.Metrics
 	Logger   *slog.Logger
@@ -32,19 +32,19 @@ type Queue struct {
 
 func (q *Queue) admin() *inspect.Admin { return inspect.NewAdmin(q.Store) }
 
-// rounds are turns of work that come again and again. Where they fail, the log tells it once,
-// and again when the cause becomes another one.
+// rounds are repeated turns of work. If they fail, the log says so once, and again when the
+// cause changes.
 type rounds struct {
 	every  time.Duration
 	event  string // as the log names it
-	fails  string // what the log says where a turn fails
+	fails  string // what the log says if a turn fails
 	logger *slog.Logger
 
 	trouble telemetry.Trouble
 }
 
-// run takes turns until ctx ends. The first comes at any time within the interval, so that
-// the turns of many queues do not come together.
+// run takes turns until ctx ends. The first comes at a random time within the interval, so
+// that the turns of many queues do not coincide.
 func (r *rounds) run(ctx context.Context, turn func(ctx context.Context) error) {
 	for pause := rand.N(r.every); wait.Sleep(ctx, pause); pause = r.every { //nolint:gosec // spreads the turns of queues
 		r.tell(ctx, turn(ctx))

@@ -3,49 +3,49 @@ package window
 import "time"
 
 const (
-	// target is how long a message shall queue in front of the broker and in it. It
-	// bounds what a slow link holds in flight, and is long enough that the link does
-	// not run dry between two claims. All queues that use the sink wait so long
-	// behind the busiest one. RFC 6817 allows up to 100 ms, LEDBAT++ takes 60.
+	// target is the intended queueing delay of a message, before and in the broker.
+	// It bounds what a slow link holds in flight, and is long enough that the link
+	// does not run dry between two claims. All queues of the sink wait that long
+	// behind the busiest one. RFC 6817 allows up to 100 ms, LEDBAT++ uses 60.
 	target = 60 * time.Millisecond
 
 	// leastRound is the shortest round: a limit that moved after each millisecond
 	// would follow every hiccup of a fast broker.
 	leastRound = 20 * time.Millisecond
-	// smoothFor is what the mean time of an acknowledgement is smoothed over, and how
-	// long base is measured: brokers' own times vary.
+	// smoothFor is the time over which the mean acknowledgement time is smoothed, and
+	// for which base is measured, since brokers' own times vary.
 	smoothFor = time.Second
 
-	// base is measured again after so long, or after so many rounds in a row that
-	// were too slow although the limit shrank.
+	// base is measured again after measureEvery, or after that many rounds in a
+	// row that were too slow although the limit shrank.
 	measureEvery = time.Minute
 	slowRounds   = 6
 
 	mostMessages, mostBytes = 1 << 16, 64 << 20
-	// So little may always be in flight, and a new connection begins with it. Less
-	// would make no difference to a broker, but to those who wait for the messages:
-	// where acknowledgements are late because the machine is busy, no limit helps.
-	// A link of 100 kB/s carries it within a second.
+	// This much may always be in flight, and a new connection begins with it. Less
+	// would not help a broker, but it would delay the messages: if acknowledgements
+	// are late because the machine is busy, no limit helps. A link of 100 kB/s
+	// carries it within a second.
 	leastMessages, leastBytes = 256, 64 << 10
 )
 
-// limit is how many messages and bytes may be in flight. They are two limits that
-// learn alike: where messages become larger all at once the bytes bind, where they
-// become smaller their number does, so neither change floods the broker.
+// limit is how many messages and bytes may be in flight. The two limits learn
+// alike: if messages suddenly become larger, the bytes bind; if they become
+// smaller, their number does. So neither change floods the broker.
 //
-// It moves once a round, which is as many acknowledgements as were in flight at
-// its beginning. Let took be their mean time, base the time without a queue, and
-// took-base the queueing. Above target, the broker is busy all the time, and rate ×
-// (base+target) in flight would make a queue of target: there the limit shrinks to.
-// Below, it grows in proportion to what the queue lacks, but only as far as what
-// was really in flight carries it, so an idle sink's limit stays where it is; with
-// next to no queue it doubles.
+// It moves once a round, which is as many acknowledgements as were in flight at its
+// beginning. Let took be their mean time, base the time without a queue, and
+// took-base the queueing. Above target, the broker is always busy, and rate ×
+// (base+target) in flight would make a queue of target, so the limit shrinks to
+// that. Below target, it grows in proportion to what the queue lacks, but only in
+// relation to what was really in flight, so an idle sink's limit does not grow;
+// with next to no queue it doubles.
 //
-// base is the mean of a time for which the limit was made so small that no queue
-// can form, or none but that of the least limit; not the least time ever seen:
-// brokers vary, and where the least is far below the mean the difference would pass
-// for a queue that no limit makes go away. Between two such times it may fall,
-// slowly, but not rise.
+// base is the mean over a time in which the limit was so small that no queue could
+// form, except that of the least limit. It is not the least time ever seen: brokers
+// vary, and if the least is far below the mean, the difference would look like a
+// queue that no limit removes. Between two measurements base may fall slowly, but
+// not rise.
 type limit struct {
 	messages, bytes float64
 	base            time.Duration
@@ -55,7 +55,7 @@ type limit struct {
 	slow            int // rounds in a row whose queueing was above target
 
 	// measured is when base was measured, zero for a new connection; resume is the
-	// size after a measurement; phase says how far it is, counted down.
+	// size after a measurement; phase counts down through the measurement.
 	measured time.Time
 	resume   load
 	phase    int
@@ -83,7 +83,7 @@ func newLimit() (l limit) {
 	return l
 }
 
-// restart begins anew with a connection of which nothing is known.
+// restart starts again with a new connection, of which nothing is known.
 func (l *limit) restart() {
 	*l = limit{took: l.took, phase: measure}
 	l.set(0, 0)
@@ -96,10 +96,10 @@ func (l *limit) set(messages, bytes float64) {
 	l.bytes = min(max(bytes, leastBytes), mostBytes)
 }
 
-// holds notes how much is in flight.
+// holds records how much is in flight.
 func (l *limit) holds(inFlight load) { l.round.peak = max(l.round.peak, inFlight.messages) }
 
-// acknowledged learns from messages that took so long each.
+// acknowledged learns from messages that took that long each.
 func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now time.Time) {
 	r := &l.round
 	if r.of == 0 {
@@ -118,8 +118,8 @@ func newRound(inFlight load, now time.Time) round {
 	return round{began: now, of: max(inFlight.messages, 1), peak: inFlight.messages}
 }
 
-// isRound reports whether the round is over. Where acknowledgements come late, it
-// does not wait for them all, or the limit would shrink too late: a link that
+// isRound reports whether the round is over. If acknowledgements come late, it
+// does not wait for all of them, or the limit would shrink too late: a link that
 // became slow has far too much in flight already.
 func (l *limit) isRound(lasted time.Duration) bool {
 	r := &l.round
@@ -154,8 +154,8 @@ func (l *limit) learn(now time.Time, lasted time.Duration) {
 	l.phase--
 }
 
-// smoothen follows the rounds' mean, and lets base fall to it: at once where the
-// broker or the link has become much faster, before the limit grows to the old base.
+// smoothen follows the rounds' mean, and lets base fall to it: at once if the broker
+// or the link has become much faster, before the limit grows to the old base.
 func (l *limit) smoothen(lasted time.Duration) {
 	weight := min(1, lasted.Seconds()/(2*smoothFor).Seconds())
 	if l.took < l.base/4 {
@@ -165,7 +165,7 @@ func (l *limit) smoothen(lasted time.Duration) {
 	l.base = min(l.base, l.smooth)
 }
 
-// startMeasuring lets half of what the broker has in work without a queue stay in flight.
+// startMeasuring keeps half of what the broker works on without a queue in flight.
 func (l *limit) startMeasuring() {
 	l.phase, l.resume = drain, l.size()
 	part := float64(l.base) / float64(l.took) / 2
@@ -184,7 +184,7 @@ func (l *limit) move(lasted time.Duration) {
 		return
 	}
 	l.slow = 0
-	factor := 2. // As in a slow start: how far it is, cannot be seen without a queue.
+	factor := 2. // As in slow start: without a queue, the distance to the right size is not visible.
 	if queued >= target/4 {
 		factor = min(2, 1+float64(target-queued)/float64(l.took)/2)
 	}

@@ -12,18 +12,17 @@ type Share struct {
 
 	// Guarded by window.mu.
 	inFlight  load
-	kept      load // reserved; or granted while the share waited, and not fetched yet
+	kept      load // reserved, or granted while the share waited and not fetched yet
 	isGranted bool
-	isProbe   bool // what is kept is for a sink that is down
+	isProbe   bool // kept is for a probe of a sink that is down
 	want      int
 	isWaiting bool
 }
 
-// Reserve asks for room for up to want messages, at least one, before they are
-// claimed, and returns for how many messages and bytes there is. It is kept until
-// Hold says that it is used; a share reserves once at a time. Where there is none, the share waits in the queue and is
-// woken, if queued is set; retryAt, unless zero, is when to ask again in any case,
-// because the sink is down.
+// Reserve asks for room for up to want messages, at least one, before they are claimed, and returns for how
+// many messages and bytes there is room. The room is kept until Hold says that it is used; a share has one
+// reservation at a time. If there is no room and queued is set, the share waits in the queue and is woken;
+// retryAt, if not zero, is when to ask again in any case, because the sink is down.
 func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt time.Time) {
 	w := s.window
 	w.mu.Lock()
@@ -66,7 +65,7 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 }
 
 // Yield gives back what a queued Reserve was granted meanwhile, and leaves the
-// queue: there is nothing to claim for it any more.
+// queue, because there is nothing left to claim.
 func (s *Share) Yield() {
 	s.window.mu.Lock()
 	s.leaveQueue()
@@ -76,8 +75,8 @@ func (s *Share) Yield() {
 	wake(served)
 }
 
-// Hold says how much is in flight now, and whether what was reserved is not needed any more: it is
-// in flight, or free again.
+// Hold sets how much is in flight now. isUsed ends the reservation, because it is in flight or no
+// longer needed.
 func (s *Share) Hold(messages, bytes int, isUsed bool) {
 	w := s.window
 	w.mu.Lock()
@@ -123,7 +122,7 @@ func (s *Share) drop() {
 	}
 }
 
-// holds sets what the share holds.
+// holds sets how much the share holds.
 func (s *Share) holds(inFlight, kept load) {
 	wasActive := s.isActive()
 	s.window.hold(s.inFlight, inFlight, s.kept, kept)
@@ -132,7 +131,7 @@ func (s *Share) holds(inFlight, kept load) {
 	s.window.count(s.isActive(), wasActive)
 }
 
-// grant gives a share that waits what it holds from now on. It stays active.
+// grant gives room to a waiting share, which stays active.
 func (s *Share) grant(granted load) {
 	s.holds(s.inFlight, granted)
 	s.isGranted, s.isWaiting = true, false
@@ -163,7 +162,7 @@ func (s *Share) held() int { return s.inFlight.messages + s.kept.messages }
 func (s *Share) isActive() bool { return s.isWaiting || s.held() > 0 }
 
 const (
-	// A grant is a share's fair part of the window, or, where there are many shares,
+	// A grant is a share's fair part of the window, or, if there are many shares,
 	// up to worthwhile messages (and an eighth of the window): claims of a few
 	// messages each would cost Redis more than they are worth.
 	worthwhile = 32
@@ -173,20 +172,20 @@ const (
 	fewMessages, fewBytes       = 8, 8 << 10
 )
 
-// part is what one of so many shares gets at a time.
+// part returns what one of that many shares gets at a time.
 func part(size, shares int) int {
 	return max(1, size/max(1, shares), min(worthwhile, size/leastParts))
 }
 
-// grant is how much of what a share wants it may have now; nothing where that
-// would be too little to be worth a claim. Where nothing is in flight, there is
-// always something: what is asked for is never more than the whole window.
+// grant returns how much a share may have now of what it wants, or nothing if
+// that would be too little for a claim. If nothing is in flight, there is
+// always room, since nobody asks for more than the whole window.
 func (w *Window) grant(want, shares int) load {
 	size := w.limit.size()
 	most := min(want, part(size.messages, shares))
 	free := size.minus(w.inFlight).minus(w.kept)
-	// Twice the bytes that so many messages usually have: what is not used is given
-	// back after the claim.
+	// Twice the bytes that this many messages usually have; the rest is given back
+	// after the claim.
 	bytes := max(1, min(size.bytes, 2*size.bytes/size.messages*most))
 	switch {
 	case free.messages >= (most+1)/2 && free.bytes >= (bytes+3)/4:
@@ -198,9 +197,9 @@ func (w *Window) grant(want, shares int) load {
 	}
 }
 
-// next is whose turn it is: that of the share which holds the least, of several
-// the first. So a queue with little to publish does not wait behind one with much,
-// and a share whose messages hang keeps no more than its part from the others.
+// next returns whose turn it is: the share that holds the least, among equals the
+// first. So a queue with little to publish does not wait behind one with much, and
+// a share whose messages hang withholds no more than its part.
 func (w *Window) next() int {
 	least := 0
 	for i, s := range w.waiting {
@@ -211,7 +210,7 @@ func (w *Window) next() int {
 	return least
 }
 
-// serve gives what is free to those that wait, in turn. It returns whom to wake.
+// serve gives free room to the waiting shares in turn, and returns the shares to wake.
 func (w *Window) serve() (served []*Share) {
 	for len(w.waiting) > 0 && !w.health.down {
 		i := w.next()
@@ -227,7 +226,7 @@ func (w *Window) serve() (served []*Share) {
 	return served
 }
 
-// hold notes what a share holds instead of what it held.
+// hold replaces what a share held by what it holds now.
 func (w *Window) hold(inFlight, inFlightNow, kept, keptNow load) {
 	w.inFlight = w.inFlight.plus(inFlightNow).minus(inFlight)
 	w.kept = w.kept.plus(keptNow).minus(kept)
@@ -244,14 +243,14 @@ func (w *Window) count(isActive, wasActive bool) {
 	}
 }
 
-// lineUp lets a share wait for its turn, stepOut ends that.
+// lineUp adds a share to the queue, stepOut removes it.
 func (w *Window) lineUp(s *Share) { w.waiting = append(w.waiting, s) }
 
 func (w *Window) stepOut(s *Share) {
 	w.waiting = slices.DeleteFunc(w.waiting, func(other *Share) bool { return other == s })
 }
 
-// activeWith is how many shares are active with this one.
+// activeWith returns how many shares are active, including this one.
 func (w *Window) activeWith(s *Share) int {
 	if s.isActive() {
 		return w.active

@@ -1,29 +1,28 @@
-// Package window decides how much a sink has in flight: so much as its broker
+// Package window decides how much a sink has in flight: as much as its broker
 // acknowledges within a short queueing delay, and no more. A slow broker or link
-// is then met by less in flight instead of by timeouts, and what waits, waits in
-// Redis.
+// then means less in flight instead of timeouts, and messages wait in Redis.
 //
 // The limit follows the time to an acknowledgement, as the delay-based congestion
 // controls do: LEDBAT (RFC 6817), LEDBAT++ (draft-irtf-iccrg-ledbat-plus-plus),
-// whose target this is, and which slows down now and then to see the
-// delay without its own queue, and FAST TCP (Wei, Jin, Low and Hegde, 2006), which
-// moves straight to the size that the measured delay implies. See type limit.
+// whose target this is, and which slows down now and then to see the delay without
+// its own queue, and FAST TCP (Wei, Jin, Low and Hegde, 2006), which moves
+// straight to the size that the measured delay implies. See type limit.
 //
-// All shards that publish to one sink share one window: each has a [Share], and
-// who was refused waits in a queue. While the sink is down, one message at a time
-// is let through, with growing pauses.
+// All shards that publish to one sink share one window: each has a [Share], and a
+// refused one waits in a queue. While the sink is down, one message at a time is
+// let through, with growing pauses.
 //
-// A Share is told what its shard has in flight, and keeps what it has reserved until that is:
+// A Share knows what its shard has in flight, and keeps a reservation until its messages are:
 //
 //	Reserve ──► kept ──Hold──► in flight ──Answered: learned from──Hold──► free
 //	   ▲         │
 //	   └── wake  └─ unused: free
 //
-// What is kept for a claim is mostly more than the claim will find. So where little
-// is in flight, a share gets room for a few messages whatever others keep.
+// A reservation is mostly larger than what the claim will find. So if little is in
+// flight, a share gets room for a few messages whatever others keep.
 //
-// The package does no I/O and starts no goroutine; it knows no messages, only
-// their numbers and sizes.
+// The package does no I/O and starts no goroutine; it sees only numbers and
+// sizes of messages.
 package window
 
 import (
@@ -38,9 +37,9 @@ const (
 	// downFirst and downMost are the pauses between two probes of a sink that is down.
 	downFirst = 100 * time.Millisecond
 	downMost  = 5 * time.Second
-	// forgetAfter is for how long nothing is sent to a sink that is down until that is
-	// forgotten: what had failed was cancelled, or paused, and nothing else is there to
-	// try it with.
+	// forgetAfter is how long a sink that is down may go without a probe until it no
+	// longer counts as down: the failed messages were cancelled or paused, and there is
+	// nothing else to try it with.
 	forgetAfter = 3 * downMost
 
 	// Every widerProbe-th probe in a row lets widerProbeSize messages through, so that
@@ -59,7 +58,7 @@ type Window struct {
 	limit    limit
 	inFlight load // of all shares
 	kept     load // of all shares
-	// overtaken is the latest hand-over of what was answered.
+	// overtaken is the latest hand-over of an answered message.
 	overtaken time.Time
 	waiting   []*Share
 	active    int // shares that hold something or wait
@@ -71,7 +70,7 @@ type load struct{ messages, bytes int }
 
 func (l load) plus(other load) load { return load{l.messages + other.messages, l.bytes + other.bytes} }
 
-// minus is never less than nothing: what is said twice is taken from nobody else.
+// minus never goes below zero, so a repeated report takes nothing from other shares.
 func (l load) minus(other load) load {
 	left := load{max(0, l.messages-other.messages), max(0, l.bytes-other.bytes)}
 	if left.messages == 0 {
@@ -83,7 +82,7 @@ func (l load) minus(other load) load {
 // New returns a window that has yet to learn what the sink can do.
 func New() *Window { return NewSeeded(nil) }
 
-// NewSeeded is [New] with a source for what is left to chance, for a simulation; see
+// NewSeeded is [New] with a source of randomness, for a simulation; see
 // [wait.Backoff].
 func NewSeeded(random func() float64) *Window {
 	return &Window{
@@ -93,8 +92,8 @@ func NewSeeded(random func() float64) *Window {
 	}
 }
 
-// now is the time. It reads the monotonic clock only: reading the wall clock too
-// would be the better part of what an acknowledgement costs.
+// now returns the time. It reads only the monotonic clock: reading the wall
+// clock, too, would be most of the cost of an acknowledgement.
 func (w *Window) now() time.Time { return w.began.Add(time.Since(w.began)) }
 
 // Join returns a share that holds nothing. wake is called when a Reserve that was
@@ -102,7 +101,7 @@ func (w *Window) now() time.Time { return w.began.Add(time.Since(w.began)) }
 // block, and is called without a lock held.
 func (w *Window) Join(wake func()) *Share { return &Share{window: w, wake: wake} }
 
-// Limit is how many messages and bytes may be in flight now, for people.
+// Limit returns how many messages and bytes may be in flight now, for display.
 func (w *Window) Limit() (messages, bytes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -117,8 +116,8 @@ func (w *Window) InFlight() (messages, bytes int) {
 	return w.inFlight.messages, w.inFlight.bytes
 }
 
-// IsDown reports whether what is sent to the sink fails as a whole. It is false again with
-// the first answer, and where nothing was sent for some time.
+// IsDown reports whether the sink fails as a whole. It is false again after the first
+// answer, or if nothing was sent for some time.
 func (w *Window) IsDown() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,11 +131,11 @@ func (w *Window) isDown() bool {
 	return w.health.down
 }
 
-// Answered says that the broker acknowledged so many messages, or refused them,
-// took after they were handed to the sink, on average; it is what the limit learns
-// from, while they are held. For messages that were not any more it is called with none: the
-// broker answers, nothing else. It returns true where the sink was down until now;
-// then all that wait are woken.
+// Answered records that the broker acknowledged or refused that many messages, on average
+// took after they were handed to the sink; the limit learns from it while they are held. For
+// messages that are no longer held, call it with none, which only says that the broker
+// answers. It returns true if the sink was down until now; then all waiting shares are
+// woken.
 func (w *Window) Answered(messages, bytes int, took time.Duration) (wasDown bool) {
 	w.mu.Lock()
 	now := w.now()
@@ -155,8 +154,8 @@ func (w *Window) Answered(messages, bytes int, took time.Duration) (wasDown bool
 	return wasDown
 }
 
-// Down says that the whole sink failed, and returns true where that is new: then
-// those that wait are woken, to learn when to ask again.
+// Down records that the whole sink failed, and returns true if that is new:
+// then waiting shares are woken, to learn when to ask again.
 func (w *Window) Down() (isNew bool) {
 	w.mu.Lock()
 	var waiting []*Share
@@ -176,13 +175,13 @@ func (w *Window) IsCrowded() bool {
 	return len(w.waiting) > 0
 }
 
-// Pace is how fast the sink answers. Its fields are zero where it has not yet.
+// Pace is how fast the sink answers. Its fields are zero if it has not yet.
 type Pace struct {
-	// Took is what an acknowledgement took lately.
+	// Took is how long an acknowledgement took lately.
 	Took time.Duration
 	// Answered is when the last answer of any kind came.
 	Answered time.Time
-	// Overtaken is when the latest message that was answered had been handed over.
+	// Overtaken is when the latest answered message had been handed over.
 	Overtaken time.Time
 }
 
@@ -193,20 +192,20 @@ func (w *Window) Pace() Pace {
 	return Pace{Took: w.limit.took, Answered: w.health.answered, Overtaken: w.overtaken}
 }
 
-// health is whether the sink answers at all.
+// health knows whether the sink answers at all.
 type health struct {
 	answered time.Time // the last answer of any kind
 	down     bool
-	tried    time.Time // while it is down: when something was sent last, or failed
+	tried    time.Time // while it is down: when something was last sent, or failed
 	// While it is down, a probe is let through at retryAt. The pause grows with each
-	// probe and not with each failure: what was in flight when the sink went down
-	// fails too, and a probe that hangs neither keeps the next one waiting nor lets
-	// it come sooner.
+	// probe and not with each failure, because messages in flight when the sink went
+	// down fail, too. A hanging probe neither delays the next one nor lets it come
+	// sooner.
 	retryAt time.Time
 	pause   wait.Backoff
 }
 
-// fail notes a failure of the whole sink, and returns true where that is new.
+// fail records a failure of the whole sink, and returns true if that is new.
 func (h *health) fail(now time.Time) (isNew bool) {
 	h.tried = now
 	if h.down {
@@ -217,7 +216,7 @@ func (h *health) fail(now time.Time) (isNew bool) {
 }
 
 // probe returns how many messages may go through to a sink that is down: none
-// before retryAt. The next who asks has to wait until probed is called, or for
+// before retryAt. The next caller has to wait until probed is called, or for
 // claimTime.
 func (h *health) probe(now time.Time) (messages int) {
 	if now.Before(h.retryAt) {
@@ -230,8 +229,8 @@ func (h *health) probe(now time.Time) (messages int) {
 	return 1
 }
 
-// probed says whether the probe has sent anything. One that has found nothing to
-// send makes nobody wait.
+// probed says whether the probe has sent anything. A probe that found nothing to
+// send delays nobody.
 func (h *health) probed(now time.Time, isSent bool) {
 	switch {
 	case !h.down:
@@ -242,7 +241,7 @@ func (h *health) probed(now time.Time, isSent bool) {
 	}
 }
 
-// answer notes that the sink has dealt with a message.
+// answer records that the sink has answered for a message.
 func (h *health) answer(now time.Time) (wasDown bool) {
 	wasDown = h.down
 	h.answered, h.down = now, false
@@ -252,7 +251,7 @@ func (h *health) answer(now time.Time) (wasDown bool) {
 	return wasDown
 }
 
-// forget ends that the sink is down where nobody has tried it for long.
+// forget clears the state down if nobody has tried the sink for long.
 func (h *health) forget(now time.Time) {
 	if h.down && now.Sub(h.tried) >= forgetAfter {
 		h.down = false

@@ -236,7 +236,7 @@ func (c *change) breaks() (text []byte, err error) {
 }
 
 // try runs a simulation with the fault, in a folder of its own: the cheapest, and again that of the whole.
-// told is empty where it does not find anything.
+// told is empty if it does not find anything.
 func (f *fault) try(ctx context.Context, dir, own string, from, to int, again bool) (told string, err error) {
 	c, simulations := f.changes[0], f.simulations()
 	simulation := simulations[0]

@@ -84,7 +84,7 @@ func (c *Cluster) Stream(name string) {
 	}, time.Minute, 100*time.Millisecond)
 }
 
-// leader is who leads the stream; "" where nobody does, or too few replicas follow.
+// leader is who leads the stream; "" if nobody does, or too few replicas follow.
 func (c *Cluster) leader(stream string, following int) string {
 	s, err := c.js.Stream(c.t.Context(), stream)
 	if err != nil || s.CachedInfo().Cluster == nil {
@@ -173,8 +173,8 @@ func (c *Cluster) KillAll(stream string) {
 	c.await(stream, replicas-1)
 }
 
-// LeaveAlone pauses the servers that do not lead, for at least so long: what the leader
-// proposes meanwhile is neither acknowledged nor lost.
+// LeaveAlone pauses the servers that do not lead, for at least that long, so that the
+// leader's proposals are neither acknowledged nor lost.
 func (c *Cluster) LeaveAlone(stream string, atLeast time.Duration) {
 	c.t.Helper()
 	leader := c.await(stream, replicas-1)

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// fate is what became of a transaction.
+// fate is how a transaction ended.
 type fate int
 
 const (
@@ -177,7 +177,7 @@ func (a *audit) checkHead(head *outboxRow) {
 	}
 }
 
-// judged records what is known of a message in the end.
+// judged records the final judgement of a message.
 func (l *Ledger) judged(m delay.Message, p *promise, problems []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

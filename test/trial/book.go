@@ -42,7 +42,7 @@ type committedOperation struct {
 
 // bookedTransaction is one that its producer did not roll back.
 type bookedTransaction struct {
-	number           int64 // its first row's, 0 where it wrote no message
+	number           int64 // its first row's, 0 if it wrote no message
 	tried, committed time.Time
 }
 

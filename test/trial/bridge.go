@@ -157,8 +157,8 @@ func (b *Bridge) close() {
 	b.free()
 }
 
-// Pause stops the process as a machine does that hangs: it goes on at Resume as
-// if no time had passed.
+// Pause stops the process as if its machine hung: at Resume it continues as if
+// no time had passed.
 func (b *Bridge) Pause() error { return b.command.Process.Signal(syscall.SIGSTOP) }
 
 // Resume ends a Pause.

@@ -40,7 +40,7 @@ type Broker interface {
 	BreakTopic(ctx context.Context, topic string, fault Fault) (heal func(context.Context) error, err error)
 }
 
-// StartBroker starts the broker of that name. advertised, where not empty, is the
+// StartBroker starts the broker of that name. advertised, if not empty, is the
 // address that Kafka tells its clients instead of its own.
 func StartBroker(ctx context.Context, name, advertised string) (Broker, error) {
 	switch name {

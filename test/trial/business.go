@@ -19,7 +19,7 @@ import (
 const (
 	// defaultProducers is how many write at the same time.
 	defaultProducers = 10
-	// mostMessages is how many a transaction writes at the most.
+	// mostMessages is how many a transaction writes at most.
 	mostMessages = 20
 	// mostChanges is how many messages wait for their operation at the same time.
 	mostOperations = 2000
@@ -42,7 +42,7 @@ type Business struct {
 	// Spread is the longest delay of a message.
 	Spread time.Duration
 	Seed   uint64
-	// Producers is how many write at the same time, 10 where it is 0.
+	// Producers is how many write at the same time, by default 10.
 	Producers int
 	Book      *Book
 	// Calls notes how long transactions and pushes took.
@@ -90,7 +90,7 @@ type deal struct {
 	rollback bool
 }
 
-// begin begins a transaction and writes its row of the business; nil where the
+// begin begins a transaction and writes its row of the business; nil if the
 // database is away.
 func (b *Business) begin(ctx context.Context, rollback bool) *deal {
 	d := &deal{business: b, id: fmt.Sprintf("tx-%d-%d", b.Seed, b.number.Add(1)), began: time.Now(), rollback: rollback}

@@ -29,7 +29,7 @@ type Database struct {
 	dialect outbox.Dialect
 	driver  string
 	dsn     string
-	// reverter is nil where the database cannot be reverted.
+	// reverter is nil if the database cannot be reverted.
 	reverter *reverter
 }
 

@@ -114,7 +114,7 @@ func (l *Ledger) promise(m delay.Message, id string, p *promise) {
 	delete(l.unknown, id)
 }
 
-// Absent records that an answer said the message is not there: what arrives
+// Absent records an answer that the message does not exist: if it arrives, it
 // must have arrived before.
 func (l *Ledger) Absent(id string) {
 	l.mu.Lock()

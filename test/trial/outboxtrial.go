@@ -20,9 +20,9 @@ type OutboxTrial struct {
 	// Spread is the longest delay of a message.
 	Spread time.Duration
 	Seed   uint64
-	// Producers is how many write at the same time, 10 where it is 0.
+	// Producers is how many write at the same time, by default 10.
 	Producers int
-	// Limit is how long the bridges may take to finish, 3 minutes where it is 0: a
+	// Limit is how long the bridges may take to finish, by default 3 minutes: a
 	// settlement that a dead one left behind is found within half a minute.
 	Limit time.Duration
 	// Happen is what goes wrong.
@@ -183,7 +183,7 @@ func (w *World) settlements(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// While runs background beside happen, and ends it then.
+// While runs background while happen runs, and then ends it.
 func While(ctx context.Context, background, happen func(ctx context.Context) error) error {
 	inner, end := context.WithCancel(ctx)
 	var (

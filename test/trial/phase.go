@@ -40,7 +40,7 @@ func (l *Ledger) Behind(since time.Time) int {
 }
 
 // Resumed is when the first arrival of each shard came after that instant; zero
-// where none did. It needs CountShards.
+// if none did. It needs CountShards.
 func (l *Ledger) Resumed(since time.Time) []time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // ticksPerSecond is the unit of CPU time in /proc, the same on every Linux.
 const ticksPerSecond = 100
 
-// CPU is the processor time that a process has used, in steps of 10 ms; 0 where
+// CPU is the processor time that a process has used, in steps of 10 ms; 0 if
 // there is no such process.
 func CPU(pid int) time.Duration { return processorTime(strconv.Itoa(pid), 2) }
 

@@ -58,8 +58,8 @@ func (w *World) shardKeys(shard int, name string) string {
 	return fmt.Sprintf("%s:{%s:%d}:%s", w.setup.Prefix, w.setup.Queue, shard, name)
 }
 
-// CutPower ends Redis as a power cut does that comes so long after it last wrote to
-// its disk: a kill alone takes nothing back, since the kernel has the file. It must
+// CutPower ends Redis like a power cut that comes that long after its last write to
+// the disk. A kill alone loses nothing, since the kernel has the file. Redis must
 // append to a file that it does not rewrite.
 func (r *OutboxRun) CutPower(ctx context.Context, unwritten time.Duration) error {
 	return r.happen("redis without its last writes", RevertsRedis, func() error {

@@ -11,8 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
-// reverter is what takes commits back: of PostgreSQL a standby that is promoted,
-// of MariaDB a copy of its files.
+// reverter undoes commits: PostgreSQL's by promoting a standby, MariaDB's by a
+// copy of its files.
 type reverter struct {
 	// link is the address that everybody has, whoever serves it; standby is nil for
 	// MariaDB.
@@ -34,9 +34,9 @@ func (d *Database) prepareRevert(ctx context.Context) error {
 	return err
 }
 
-// Revert has the database lose what it commits from now on for as long as given: a
-// standby that has missed it takes its place, and all are led to that one, or the
-// server comes back with the files that it had before. It needs [Options.Reverts].
+// Revert makes the database lose its commits from now on for that long: a standby
+// without them takes its place and everybody is led to it, or the server comes
+// back with its earlier files. It needs [Options.Reverts].
 func (d *Database) Revert(ctx context.Context, lost time.Duration) error {
 	switch {
 	case d.reverter == nil:

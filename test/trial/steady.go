@@ -29,9 +29,9 @@ type Steady struct {
 	Seed           uint64
 	// IDs is the prefix of the messages' ids and keys.
 	IDs string
-	// Every is how often it schedules a batch, 20 ms where it is 0.
+	// Every is how often it schedules a batch, by default 20 ms.
 	Every time.Duration
-	// Parallel is how many calls may be under way, 16 where it is 0.
+	// Parallel is how many calls may be under way, by default 16.
 	Parallel int
 	// Outages allows answers that say that nothing was done.
 	Outages bool

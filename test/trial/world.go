@@ -29,7 +29,7 @@ type World struct {
 	// Replica is that of the one server, if there is one.
 	Replica *service.Server
 	Broker  Broker
-	// Link is between the bridge and the broker; nil where there is none. All others
+	// Link is between the bridge and the broker; nil if there is none. All others
 	// reach the broker past it.
 	Link *faultproxy.Proxy
 	// Database is nil without an outbox.

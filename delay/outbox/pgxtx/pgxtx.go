@@ -2,7 +2,7 @@
 //
 //	ref, err := box.Schedule(ctx, pgxtx.Wrap(tx), "orders", message, delay.After(time.Hour))
 //
-// It is a package of its own so that no one else imports pgx.
+// It is a package of its own so that only its users import pgx.
 package pgxtx
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Tx is a transaction of pgx in the form that package outbox takes. As the
+// Tx is a transaction of pgx in the form that package outbox takes. Like the
 // transaction itself, it is for one goroutine at a time.
 type Tx struct {
 	tx pgx.Tx
@@ -34,7 +34,7 @@ func (t *Tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	return result{tag}, nil
 }
 
-// commitLimit bounds [Tx.Commit], which is given no context.
+// commitLimit bounds [Tx.Commit], which has no context.
 const commitLimit = 30 * time.Second
 
 // Commit commits the transaction. Package outbox does not call it; pgx.Tx.Commit, which

@@ -1,7 +1,7 @@
-// Package schema holds the tables of the outbox as SQL migrations, one set a
-// dialect, in the format of goose. It speaks to no database and imports no
-// driver: "bridge outbox migrate" runs the migrations, and other tools may be
-// given their text.
+// Package schema holds the tables of the outbox as SQL migrations in the format
+// of goose, one set per dialect. It connects to no database and imports no
+// driver: "bridge outbox migrate" runs the migrations, and other tools may take
+// their text.
 package schema
 
 import (
@@ -15,20 +15,20 @@ import (
 // Dialect is the SQL that a database speaks.
 type Dialect string
 
-// The dialects. MySQL is MariaDB's too.
+// The dialects. MySQL also stands for MariaDB.
 const (
 	Postgres Dialect = "postgres"
 	MySQL    Dialect = "mysql"
 )
 
-// DefaultTable is the name of the table where none is configured.
+// DefaultTable is the name of the table if none is configured.
 const DefaultTable = "delay_outbox"
 
-// TableRule says which names [CheckTable] takes.
+// TableRule says which names [CheckTable] accepts.
 const TableRule = "1 to 41 of a-z 0-9 _, the first no digit; a schema of the same form and a dot may come before"
 
-// fileTable is the table of the SQL files: they name tables, and what is dropped by
-// itself, with the schema, and what is made with its table without.
+// fileTable is the table's name in the SQL files. They name tables, and objects that are dropped
+// by themselves, with the schema, and objects that are created with their table without it.
 const fileTable = "app." + DefaultTable
 
 // Version is the version of the newest migration.
@@ -47,18 +47,18 @@ type Migration struct {
 	Name string
 	// SQL is the file's text for the table, in the format of goose.
 	SQL string
-	// Up makes the step and Down takes it back, in SQL without marks of a tool.
+	// Up makes the step and Down reverts it, in SQL without a tool's annotations.
 	Up, Down string
-	// Atomic says that one transaction may cover all of a direction's statements; else each
-	// stands for itself, and may be repeated.
+	// Atomic says that one transaction may cover all statements of a direction. Otherwise
+	// each is a transaction of its own, and may be repeated.
 	Atomic bool
 }
 
-// CheckTable reports whether the outbox's table may have that name, "name" or
+// CheckTable returns an error if the outbox's table cannot have that name, "name" or
 // "schema.name" (in MySQL, a schema is a database). Its indexes are named after it,
-// and its other tables are in the same schema. It is never quoted, so a word that
-// the database reserves, such as "order", is no name either, which only the database
-// tells.
+// and its other tables are in the same schema. The name is never quoted, so a word
+// that the database reserves, such as "order", does not work either, but only the
+// database finds that out.
 func CheckTable(table string) error {
 	if !tableName.MatchString(table) {
 		return fmt.Errorf("table %q: %s", table, TableRule)
@@ -66,7 +66,7 @@ func CheckTable(table string) error {
 	return nil
 }
 
-// Split cuts a table's name into its schema, "" where it has none, and the name.
+// Split cuts a table's name into its schema, "" if it has none, and the name.
 func Split(table string) (in, name string) {
 	if in, name, found := strings.Cut(table, "."); found {
 		return in, name
@@ -107,7 +107,7 @@ func Migrations(dialect Dialect, table string) ([]Migration, error) {
 }
 
 // Up returns the statements that make the tables, oldest first, to be run one
-// at a time. They keep no record of what was run.
+// at a time. They do not record which of them were run.
 func Up(dialect Dialect, table string) ([]string, error) {
 	migrations, err := Migrations(dialect, table)
 	if err != nil {
@@ -120,7 +120,7 @@ func Up(dialect Dialect, table string) ([]string, error) {
 	return statements, nil
 }
 
-// Statements cuts SQL at the semicolons that end a line, and leaves out its comments.
+// Statements cuts SQL at the semicolons that end a line, and removes its comments.
 func Statements(text string) []string {
 	var statements []string
 	var statement strings.Builder

@@ -20,7 +20,7 @@ func (r *Refusal) Error() string { return r.Detail }
 
 // Guard looks at each call before it is served. It is safe for concurrent use.
 type Guard struct {
-	// file is nil where there are no tokens.
+	// file is nil if there are no tokens.
 	file     *File
 	readOnly bool
 	// local and remote are who calls without tokens.

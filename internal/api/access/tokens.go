@@ -36,7 +36,7 @@ const (
 var roles = []Role{Producer, Viewer, Operator}
 
 const (
-	// leastToken is how many bytes a token has at the least.
+	// leastToken is how many bytes a token has at least.
 	leastToken = 8
 	// mostTokens is how many tokens a file may have: each call is compared with all.
 	mostTokens = 1000

@@ -13,14 +13,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
-// HeaderReason says in the dead topic why a message is there.
+// HeaderReason is the header that says why a message is in the dead topic.
 const HeaderReason = "compensation-reason"
 
 // reasonMax bounds the header, in bytes.
 const reasonMax = 200
 
-// bury puts deliveries into the dead topic, as they came. Only what the broker
-// has acknowledged there is done.
+// bury moves deliveries unchanged to the dead topic. Only those that the broker
+// has acknowledged there are done.
 func (w *Writer) bury(ctx context.Context, batch []*delivery, indices []int, errs []error) {
 	if len(indices) == 0 {
 		return
@@ -50,7 +50,7 @@ func (w *Writer) bury(ctx context.Context, batch []*delivery, indices []int, err
 		case sinks.Acknowledged:
 			w.config.Logger.ErrorContext(ctx, "compensation cannot be done: it is in the dead topic",
 				append(attributes, "event", "compensation_dead")...)
-		case sinks.Permanent: // To keep it would stop all that come after it.
+		case sinks.Permanent: // Keeping it would stop all that come after it.
 			w.config.Logger.ErrorContext(ctx, "compensation lost: neither can it be done nor does the broker take it back",
 				append(attributes, "event", "compensation_lost", "err", outcome.Err)...)
 		default:

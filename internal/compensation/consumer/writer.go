@@ -1,12 +1,12 @@
-// Package consumer takes compensation messages from a broker and redoes what
-// they stand for: a write to Redis, or a look at the row of an outbox.
+// Package consumer takes compensation messages from a broker and redoes the
+// write of each: a write to Redis, or a look at the row of an outbox.
 //
-// A [source.Source] brings them to the [Writer]. While Redis is away everything waits: at
-// the broker, and as one batch here.
+// A [source.Source] delivers them to the [Writer]. While Redis is unavailable they wait
+// at the broker, except one batch here.
 //
-// What can never be done goes to the topic <topic>.dead of the same broker, as
-// it came, with the reason in a header: it needs no Redis, it takes what cannot
-// be decoded, too, and nothing is dropped.
+// A message that can never be redone goes unchanged to the topic <topic>.dead
+// of the same broker, with the reason in a header. That needs no Redis, works
+// for undecodable messages, too, and drops nothing.
 package consumer
 
 import (
@@ -41,7 +41,7 @@ type Rows interface {
 	TakeIdentity(ctx context.Context, queue, key, id string) (found bool, err error)
 }
 
-// Result is what became of a compensation message: a metric's label.
+// Result is the result for a compensation message, a metric's label.
 type Result string
 
 // The results. Retried comes before one of the others, once a delivery; a row is
@@ -49,7 +49,7 @@ type Result string
 const (
 	Stored      Result = "stored"        // it is in Redis now, or its row was
 	Already     Result = "already_there" // Redis had it, or it has ended, or the row has gone
-	Left        Result = "left"          // the row's database, its lock or Redis was not to be had: the relay finds the row
+	Left        Result = "left"          // the row's database, its lock or Redis was not available: the relay finds the row
 	Duplicate   Result = "duplicate"     // another message has its identity
 	Expired     Result = "expired"       // its validity was over: in the dead topic
 	Undecodable Result = "undecodable"   // in the dead topic
@@ -57,7 +57,7 @@ const (
 	Retried     Result = "retried"       // Redis or the broker was not ready
 )
 
-// Observer counts what became of compensation messages.
+// Observer counts the results of compensation messages.
 type Observer interface {
 	Compensated(queue string, result Result)
 }
@@ -65,11 +65,11 @@ type Observer interface {
 const (
 	// callTimeout bounds one try, so that the end of an outage and a shutdown are noticed.
 	callTimeout = 5 * time.Second
-	// rowsTimeout bounds what is tried for all rows of a batch: their relay looks by
-	// itself a few times a second, and what is behind them must not wait for it.
+	// rowsTimeout bounds the attempt for all rows of a batch: their relay polls a
+	// few times a second anyway, and the messages behind them must not wait.
 	rowsTimeout = time.Second
-	// validMost bounds for how long Redis must remember a message. A producer's clock
-	// may be ahead by a day.
+	// validMost bounds how long Redis must remember a message. A producer's clock may
+	// be ahead by a day.
 	validMost = 2 * compensation.Validity
 	// takeWidth is how many rows are taken at the same time.
 	takeWidth = 4

@@ -1,11 +1,11 @@
-// Package compensation holds the compensation message: what a producer gives to
-// the broker where Redis did not take a write, and the bridge redoes later.
+// Package compensation holds the compensation message: if Redis does not accept a
+// write, the producer sends one to the broker, and the bridge redoes the write later.
 //
 // There are two kinds. [KindRow] names the row of an outbox that has committed:
 // the row decides, the message only says that it should be looked at now.
 // [KindMessage] carries a whole message of a producer without a database.
 //
-// The package knows the format only, so that the SDK may import it. The
+// The package knows only the format, so that the SDK may import it. The
 // consumers are in package consumer.
 package compensation
 
@@ -32,8 +32,8 @@ const (
 
 const (
 	// Validity is how long after it was made a message of [KindMessage] is
-	// redone: how long Redis may be away. Later it goes to the dead topic, since
-	// nobody knows what a copy would do that a broker kept for weeks.
+	// redone: how long Redis may be away. After that it goes to the dead topic,
+	// since nobody knows the effect of a copy that a broker kept for weeks.
 	Validity = 24 * time.Hour
 	// MaxEncoded bounds what is decoded, in bytes: the largest message that a
 	// queue may be configured for, in base64, and its headers.
@@ -46,7 +46,7 @@ const (
 	latestMs = 253_402_300_799_999
 )
 
-// ErrUndecodable is returned for what is no compensation message of this version.
+// ErrUndecodable is returned for anything that is no compensation message of this version.
 var ErrUndecodable = errors.New("undecodable compensation")
 
 var errKind = errors.New("kind: must be row or message")
@@ -81,10 +81,10 @@ type wire struct {
 	ValidUntil *int64            `json:"valid_until_ms,omitempty"`
 }
 
-// Topic is where the compensation messages of a queue go, unless configured.
+// Topic returns the default topic of a queue's compensation messages.
 func Topic(queue string) string { return topicPrefix + queue }
 
-// Headers are those that a compensation message is published with.
+// Headers returns the headers of a compensation message.
 func Headers() map[string]string {
 	return map[string]string{"content-type": "application/json"}
 }
@@ -106,8 +106,8 @@ func Encode(m *Message) ([]byte, error) {
 	return encoded, nil
 }
 
-// Decode is the inverse of [Encode]. It takes nothing that it does not know;
-// every error is an [ErrUndecodable].
+// Decode is the inverse of [Encode]. It refuses everything that it does not
+// know; every error is an [ErrUndecodable].
 func Decode(encoded []byte) (*Message, error) {
 	if len(encoded) > MaxEncoded {
 		return nil, fmt.Errorf("%w: %d bytes, allowed are %d", ErrUndecodable, len(encoded), MaxEncoded)
@@ -166,8 +166,8 @@ func (w *wire) message() (*Message, error) {
 	return m, nil
 }
 
-// check applies the limits that hold for every broker and queue; those of the
-// queue's own are the writer's.
+// check applies the limits common to all brokers and queues; the writer checks
+// the queue's own.
 func (m *Message) check() error {
 	if !message.QueueName.MatchString(m.Queue) {
 		return errors.New("queue: not the name of one")

@@ -1,8 +1,8 @@
-// Package ijson finds in JSON what the decoder of the standard library takes without a
-// word and changes: a name that is given twice, of which it keeps the last value, a name
-// in other capitals, which it takes for the same, half of a surrogate pair, in the place
-// of which it puts U+FFFD, and a null in a list or map of strings, of which it makes an
-// empty one. RFC 7493 (I-JSON) forbids the first and the third.
+// Package ijson finds faults in JSON that the decoder of the standard library silently
+// repairs: a repeated name, of which it keeps the last value; a name in different
+// capitals, which it accepts; half of a surrogate pair, which it replaces by U+FFFD; and
+// a null in a list or map of strings, which becomes an empty string. RFC 7493 (I-JSON)
+// forbids the first and the third.
 package ijson
 
 import (
@@ -15,25 +15,25 @@ import (
 	"unicode"
 )
 
-// Error says what is wrong with which field.
+// Error says which field is wrong, and how.
 type Error struct {
-	// Field is the way to it, as messages[2].headers.a; empty where the text is no object.
-	// Names that are long, or that cannot be printed, are quoted and cut.
+	// Field is the path of the field, such as messages[2].headers.a; empty if the text
+	// is no object. Long or unprintable names are quoted and cut.
 	Field string
-	// Text is the sentence that the field begins. It shows no value but half of a pair.
+	// Text completes the sentence that begins with the field. It shows no value except half of a pair.
 	Text string
 }
 
 func (e *Error) Error() string { return strings.TrimSpace(e.Field + " " + e.Text) }
 
-// Check reports the first of these faults, as an [*Error], but for capitals. The text must
-// be valid JSON: of another one nothing is said. What is null in the outermost object is
-// taken for left out.
+// Check returns the first of these faults as an [*Error], except for capitals. It says
+// nothing of text that is not valid JSON. A null in the outermost object counts as left
+// out.
 func Check(text []byte) error { return check(text, nil) }
 
-// Decode decodes one value, and nothing may follow it. It reports as an [*Error] what
-// [Check] finds, a name that is not, letter by letter, one of the struct's, and a null in
-// a map. Other errors are those of [json.Unmarshal].
+// Decode decodes one value, after which nothing may follow. It returns an [*Error] for
+// what [Check] finds, for a name that is not exactly one of the struct's, and for a null
+// in a map. Other errors are those of [json.Unmarshal].
 func Decode(text []byte, into any) error {
 	if err := check(text, reflect.TypeOf(into)); err != nil {
 		return err
@@ -48,7 +48,7 @@ func check(text []byte, t reflect.Type) error {
 	r := &reader{text: text, tokens: json.NewDecoder(bytes.NewReader(text))}
 	r.tokens.UseNumber()
 	if t = decoded(t); t != nil && t.Kind() == reflect.Map {
-		r.depth = plain // Its members are values, none of which may be left out by null.
+		r.depth = plain // Its members are values, none of which may be null.
 	}
 	if found := r.value(t); found != nil {
 		return found
@@ -60,20 +60,20 @@ func check(text []byte, t reflect.Type) error {
 type reader struct {
 	text   []byte
 	tokens *json.Decoder
-	depth  int // of objects and lists around what is read
+	depth  int // of objects and lists around the current value
 }
 
-// plain is the depth of the members of an object, where null says that there is none.
+// plain is the depth of the members of an object, where null means absent.
 const plain = 1
 
-// next returns the next token, and the text up to its end, with what stands before it.
+// next returns the next token, and the text up to its end, including what precedes it.
 func (r *reader) next() (json.Token, []byte) {
 	start := r.tokens.InputOffset()
 	token, _ := r.tokens.Token() // It is valid.
 	return token, r.text[start:r.tokens.InputOffset()]
 }
 
-// value reads one that is decoded into the type; nil is any.
+// value reads a value that is decoded into the type; nil means any.
 func (r *reader) value(t reflect.Type) *Error {
 	t = decoded(t)
 	token, raw := r.next()
@@ -137,7 +137,7 @@ func (r *reader) array(t reflect.Type) *Error {
 	return nil
 }
 
-// below adds where the field is.
+// below adds the enclosing field.
 func (e *Error) below(name string) *Error {
 	if e.Field != "" && e.Field[0] != '[' {
 		name += "."
@@ -146,7 +146,7 @@ func (e *Error) below(name string) *Error {
 	return e
 }
 
-// printable is a name as an error shows it.
+// printable returns a name in the form that errors show.
 func printable(name string) string {
 	const most = 64
 	isPlain := name != "" && !strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) })
@@ -156,7 +156,7 @@ func printable(name string) string {
 	return strconv.Quote(name[:min(len(name), most)])
 }
 
-// half reports whether a string has a half of a surrogate pair. Backslashes are in strings alone.
+// half finds half of a surrogate pair in a string. Backslashes occur only in strings.
 func half(raw []byte) *Error {
 	const (
 		escape    = len(`\uxxxx`)
@@ -164,7 +164,7 @@ func half(raw []byte) *Error {
 		lowFirst  = 0xdc00
 		lowLast   = 0xdfff
 	)
-	unit := func(at int) uint64 { // 0 where there is no escaped unit
+	unit := func(at int) uint64 { // 0 if there is no escaped unit
 		if at+escape >= len(raw) || raw[at] != '\\' || raw[at+1] != 'u' {
 			return 0
 		}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// decoded is the type that a value is read as: nil where it is any, or reads itself.
+// decoded returns the type as which a value is read: nil if it is any, or decodes itself.
 func decoded(t reflect.Type) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -17,7 +17,7 @@ func decoded(t reflect.Type) reflect.Type {
 	return t
 }
 
-// object says which names an object may have, and what their values are.
+// object says which names an object may have, and the types of their values.
 type object struct {
 	fields map[string]reflect.Type // of a struct; nil: any name
 	values reflect.Type            // of a map
@@ -59,7 +59,7 @@ func (o object) of(name string) (reflect.Type, bool) {
 	return t, isKnown
 }
 
-// like tells the name that was meant, where only the capitals differ.
+// like returns the name that was meant, if only the capitals differ.
 func (o object) like(name string) string {
 	for field := range o.fields {
 		if strings.EqualFold(field, name) {

@@ -9,8 +9,8 @@ import (
 )
 
 // NewInstance makes the identity of a process: its configured name and a boot
-// id made now, "name/boot". A process that comes back under its name is another
-// instance; what the earlier one had claimed is not its own.
+// id made now, "name/boot". A process that comes back under its name is a
+// different instance; the claims of the earlier one are not its own.
 func NewInstance(name string) string {
 	var boot [6]byte
 	_, _ = rand.Read(boot[:]) // It never fails.
@@ -25,10 +25,10 @@ func InstanceName(instance string) string {
 	return instance
 }
 
-// ClaimToken names one claim of one shard: the instance that made it and a
+// ClaimToken identifies one claim of one shard: the instance that made it and a
 // number that the instance raises by one for each new claim of that shard. The
-// same token asks for the same batch again, which is what makes a claim whose
-// answer was lost harmless.
+// same token asks for the same batch again, so a claim whose answer was lost
+// does no harm.
 type ClaimToken struct {
 	// Instance is the identity, see [NewInstance].
 	Instance string
@@ -40,7 +40,7 @@ func (t ClaimToken) String() string {
 	return t.Instance + "|" + strconv.FormatUint(t.Number, 10)
 }
 
-// ParseClaimToken is the inverse of [ClaimToken.String]; what is none is the zero value.
+// ParseClaimToken is the inverse of [ClaimToken.String]; invalid text gives the zero value.
 func ParseClaimToken(s string) ClaimToken {
 	at := strings.LastIndexByte(s, '|')
 	number, err := strconv.ParseUint(s[at+1:], 10, 64)
@@ -50,17 +50,17 @@ func ParseClaimToken(s string) ClaimToken {
 	return ClaimToken{Instance: s[:at], Number: number}
 }
 
-// ClaimRequest asks for due messages of one shard, and renews the holder's
-// lease, of nothing, too.
+// ClaimRequest asks for due messages of one shard and renews the holder's
+// lease, even if it asks for none.
 type ClaimRequest struct {
 	Token ClaimToken
 	// Max is how many messages to take: 0 (renew only) to 500.
 	Max int
-	// MaxBytes is how many bytes of them, but for the first; 0 is the most that
-	// a claim may take.
+	// MaxBytes limits their bytes, except that the first is always taken; 0
+	// means the most that a claim may take.
 	MaxBytes int
-	// Slot is where to take them from: 0 is what is due and not parked, else a
-	// slot of parked messages, see [ParkedRoute].
+	// Slot is where to take them from: 0 for messages that are not parked, else
+	// a slot of parked messages, see [ParkedRoute].
 	Slot int
 	// Timeout is how long the claim lasts: past it, it may be reclaimed.
 	Timeout time.Duration
@@ -72,10 +72,10 @@ type ClaimRequest struct {
 	// Quiet says that nothing is expected to be due: the claim is made for the
 	// lease, and may travel together with those of other shards.
 	Quiet bool
-	// Free are slots to be forgotten, where nothing is parked in them any more.
+	// Free are slots to forget if nothing is parked in them any longer.
 	Free []int
-	// Seize, where not empty, is the Holder of an earlier answer, which has not
-	// changed for longer than a lease: it counts as lapsed, whatever Redis' clock says.
+	// Seize, if not empty, is the Holder of an earlier answer that has not changed for
+	// longer than a lease. That lease counts as lapsed, whatever Redis' clock says.
 	Seize string
 }
 
@@ -104,38 +104,38 @@ type Claim struct {
 	State    ClaimState
 	Token    ClaimToken
 	Messages []Claimed
-	// More is set where the batch ended at a limit: more may be due already. Of a slot, it is
+	// More is set if the batch ended at a limit: more may be due already. Of a slot, it is
 	// set where anything is left in it, due or not.
 	More bool
 	// Now is Redis' clock when the claim ran, in whole milliseconds.
 	Now time.Time
 	// NextDue is the due time of the first message still waiting; zero if none waits.
 	NextDue time.Time
-	// Epoch is the shard's, where the claim was granted: another one than the
-	// layout's tells that the layout has changed.
+	// Epoch is the shard's epoch, if the claim was granted. If it differs from
+	// the layout's, the layout has changed.
 	Epoch string
 	// HeldFor is how long another instance's lease still lasts. Holder names that
 	// lease: it changes each time the lease is renewed.
 	HeldFor time.Duration
 	Holder  string
 	// Strays are claims of this instance that the request did not list: a failover
-	// has taken their settling back, or their answers were lost.
+	// has undone their settlement, or their answers were lost.
 	Strays []ClaimToken
-	// Last is the number of this instance's last claim of the shard before this one, as Redis
-	// knows it. Where it is smaller than the instance does, a failover has taken the shard
-	// back to an earlier state.
+	// Last is the number of this instance's previous claim of the shard, according to Redis.
+	// If the instance knows a higher one, a failover has taken the shard back to an earlier
+	// state.
 	Last uint64
 }
 
 // MaxSlot is the highest slot of parked messages in a shard.
 const MaxSlot = 2047
 
-// ParkedRoute is a route whose messages wait in a slot of a shard, out of the
-// way of the others, because the route is unavailable.
+// ParkedRoute is an unavailable route, whose messages wait in a slot of a
+// shard, out of the others' way.
 type ParkedRoute struct {
 	// Slot is from 1 to [MaxSlot].
 	Slot int
-	// Route and Reason are the sink's, for people; empty where they were lost.
+	// Route and Reason are the sink's, for operators; empty if they were lost.
 	Route, Reason string
 	// Since is when the route became unavailable, by Redis' clock.
 	Since time.Time
@@ -148,9 +148,9 @@ type ParkedRoute struct {
 type Reclaim struct {
 	// Instance is the caller's identity: nothing is reclaimed unless it holds the shard.
 	Instance string
-	// Foreign is set for all claims of other instances; else those past their deadlines.
+	// Foreign selects all claims of other instances; otherwise those past their deadlines are reclaimed.
 	Foreign bool
-	// Stray, unless zero, is the one claim to reclaim, whatever its deadline.
+	// Stray, if not zero, is the one claim to reclaim, whatever its deadline.
 	Stray ClaimToken
 }
 
@@ -159,12 +159,12 @@ type Claimed struct {
 	Message
 	// Member is the message's identity in Redis, see [Member].
 	Member string
-	// Score is where it stood among the waiting ones, and where a reclaim puts it
-	// back: differs from DueAt where it was parked or retried.
+	// Score is its place among the waiting messages, to which a reclaim puts it
+	// back. It differs from DueAt if the message was parked or retried.
 	Score int64
-	// Attempts is what earlier attempts left behind.
+	// Attempts counts the earlier attempts.
 	Attempts Attempts
-	// Err is set where the stored message is missing or cannot be decoded; then
+	// Err is set if the stored message is missing or cannot be decoded; then
 	// only Member, ID, Key, Queue and DueAt are filled.
 	Err error
 }
@@ -177,7 +177,7 @@ type Attempts struct {
 	// outcomes and reclaims. Attempt is Begun + 1.
 	Begun int
 	// MaybeOut counts copies that may be at the broker without our knowing: the
-	// mark "maybe published" where it is not 0.
+	// mark "maybe published" if it is not 0.
 	MaybeOut int
 	// Unknowns counts unknown outcomes in a row while others succeeded.
 	Unknowns int
@@ -198,7 +198,7 @@ const (
 	VerbDeadLetter
 	// VerbPark puts it into Slot, at its due time.
 	VerbPark
-	// VerbKeep leaves it in the claim, which lives on with what is kept.
+	// VerbKeep leaves it in the claim, which stays alive with the messages kept.
 	VerbKeep
 	// VerbDrop removes it, unpublished: it is too late.
 	VerbDrop
@@ -213,24 +213,24 @@ type Verdict struct {
 	Slot int
 	// Attempts is stored for VerbRetry, VerbRelease, VerbPark and VerbDeadLetter.
 	Attempts Attempts
-	// Published is set where the message was or may have been handed to the
+	// Published is set if the message was or may have been handed to the
 	// broker: a settle that comes too late then marks it "maybe published".
 	Published bool
-	// Reason is for people: why it goes to the dead letters, or is dropped.
+	// Reason says, for operators, why it goes to the dead letters, or is dropped.
 	Reason string
-	// Place is, for VerbAck, where the broker has stored it, for people; empty where
-	// that is not known, or nobody keeps it.
+	// Place, for VerbAck, is where the broker has stored it, for operators; empty
+	// if that is not known, or if the queue keeps no history.
 	Place string
 }
 
-// Settlement ends a claim or a part of it: one verdict a message, by index. The
+// Settlement ends a claim or a part of it: one verdict per message, by index. The
 // Claim's Messages are those that are still in it, in the order of the claim.
 type Settlement struct {
 	Claim    Claim
 	Verdicts []Verdict
 	// Parks names the routes of slots that verdicts of VerbPark use for the first time.
 	Parks []ParkedRoute
-	// Repeated is set where an earlier call's answer was lost, so that the
-	// claim may have ended already by our own doing.
+	// Repeated is set if an earlier call's answer was lost, so that call may
+	// have ended the claim already.
 	Repeated bool
 }

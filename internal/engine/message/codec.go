@@ -21,15 +21,15 @@ import (
 //	          numbers as unsigned varints
 //	rest      body
 //
-// Of a message whose body is sealed, the last header is [HeaderSealed], with [sealMark]
-// in the place of its name. A bridge that knows no seals takes the mark for a length
-// beyond the message's end, and so for a message that it cannot decode: it makes it a
-// dead letter, where a clear one would be published.
+// If the body is sealed, the last header is [HeaderSealed], with [sealMark] in place of
+// its name. A bridge that knows no seals takes the mark for a length beyond the
+// message's end, cannot decode the message, and sends it to the dead letters instead of
+// publishing the sealed body.
 //
-// ID and Key are not in it: they are the message's name in Redis, see [Member].
-// The scripts read the fixed part by position, so a later version keeps it, and
-// the tags behind the topic. A reschedule puts the token that it ends in front of the
-// other headers, as the UID, unless there is one.
+// ID and Key are not in it: they are the message's name in Redis, see [Member]. The
+// scripts read the fixed part by position, so later versions must keep it, and the
+// tags after the topic. A reschedule adds the token that it ends as the UID before
+// the other headers, unless there is a UID.
 const (
 	// FormatVersion is the version that is written.
 	FormatVersion = "1"
@@ -39,12 +39,12 @@ const (
 	stampLength = 13
 	fixedLength = len(FormatVersion) + stampLength + TokenLength
 
-	// sealMark is the varint of 2^28-1, as long as no string of a message is.
+	// sealMark is the varint of 2^28-1, a length that no string of a message has.
 	sealMark = "\xff\xff\xff\x7f"
 )
 
-// Errors of stored messages that cannot be read; such a message goes to the
-// dead letters alone.
+// Errors of unreadable stored messages. Only the message itself goes to the
+// dead letters.
 var (
 	ErrMissingBody   = errors.New("missing body")
 	ErrUndecodable   = errors.New("undecodable message")
@@ -52,7 +52,7 @@ var (
 	errFormatVersion = fmt.Errorf("%w: unknown format version", ErrUndecodable)
 )
 
-// Member is the message's name in Redis: the ID, or Key, NUL and ID where there is a Key.
+// Member is the message's name in Redis: the ID, or Key, NUL and ID if there is a Key.
 func Member(id, key string) string {
 	if key == "" {
 		return id
@@ -68,8 +68,8 @@ func SplitMember(member string) (id, key string) {
 	return member, ""
 }
 
-// Encode returns the token and the part of the stored format behind it; Redis
-// puts version and scheduled-at in front.
+// Encode returns the token and the part of the stored format after it; Redis
+// adds version and scheduled-at before it.
 func Encode(token string, m *Message) []byte {
 	b := make([]byte, 0, TokenLength+m.Size()+(1+len(m.Headers))*2*binary.MaxVarintLen32)
 	b = appendString(append(b, token...), m.Topic)
@@ -104,9 +104,9 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// Decode fills topic, headers, body, scheduled-at and token from the stored
-// format. Its errors are [ErrMissingBody] and [ErrUndecodable]; what stands before the
-// place that cannot be read is filled in all the same.
+// Decode fills topic, headers, body, scheduled-at and token from the stored format.
+// Its errors are [ErrMissingBody] and [ErrUndecodable]; the fields before the
+// unreadable part are filled in nevertheless.
 func (m *Message) Decode(stored string) error {
 	switch {
 	case stored == "":
@@ -149,7 +149,7 @@ func (m *Message) decodeHeaders(count int, stored string) (rest string, err erro
 	return stored, nil
 }
 
-// cutName cuts the name of a header, for which the mark stands as the last one.
+// cutName cuts the name of a header; in the last header, the mark stands for it.
 func cutName(s string, isLast bool) (name, rest string, ok bool) {
 	if rest, isMark := strings.CutPrefix(s, sealMark); isMark && isLast {
 		return HeaderSealed, rest, true
@@ -171,23 +171,23 @@ func cutUvarint(s string) (value uint64, rest string, ok bool) {
 }
 
 // A waiting message stands in its shard's order at a score, which Redis keeps
-// as a float of 53 bits. The upper 11 are the slot that it is parked in, 0 where
+// as a float of 53 bits. The upper 11 are the slot that it is parked in, 0 if
 // it is not parked; the lower 42 are milliseconds since 1970, up to the year
-// 2109. So all that is parked comes behind all that is not, slot by slot, and
-// within its slot in due order.
+// 2109. So all parked messages come after all others, slot by slot, and in due
+// order within a slot.
 const slotSpan = int64(1) << 42
 
 // ParkedFrom is the lowest score of a message that is parked.
 const ParkedFrom = slotSpan
 
-// ParkedScore is where a message of that due time stands in the slot, 1 to
-// [MaxSlot]. A due time before 1970 becomes 1970.
+// ParkedScore returns the score of a message with that due time in the slot, 1
+// to [MaxSlot]. A due time before 1970 becomes 1970.
 func ParkedScore(slot int, due time.Time) int64 {
 	return int64(slot)*slotSpan + min(max(due.UnixMilli(), 0), slotSpan-1)
 }
 
-// SplitScore is the slot that a score is in, 0 where it is that of a message
-// that is not parked, and the instant, in milliseconds since 1970.
+// SplitScore returns the slot in a score, 0 if the message is not parked, and
+// the instant in milliseconds since 1970.
 func SplitScore(score int64) (slot int, ms int64) {
 	return int(score / slotSpan), score % slotSpan
 }
@@ -212,21 +212,21 @@ func ParseAttempts(s string) (Attempts, error) {
 // attemptCounts is how many numbers [Attempts.String] has.
 const attemptCounts = 4
 
-// History is what Redis keeps of the earlier attempts of a message.
+// History is what Redis stores about the earlier attempts of a message.
 type History struct {
 	Attempts Attempts
-	// promised is the promised due time, where the score does not tell it.
+	// promised is the promised due time, if the score does not contain it.
 	promised time.Time
 }
 
-// NewHistory is the history of a message whose score does not tell its promised
-// due time, as that of a retry.
+// NewHistory returns the history of a message whose score does not contain its
+// promised due time, like that of a retry.
 func NewHistory(a Attempts, promised time.Time) History {
 	return History{Attempts: a, promised: promised}
 }
 
-// String is the history as Redis stores it: the counts, and behind them the
-// promised due time in milliseconds where the score does not tell it.
+// String is the history as Redis stores it: the counts, followed by the
+// promised due time in milliseconds if the score does not contain it.
 func (h History) String() string {
 	if h.promised.IsZero() {
 		return h.Attempts.String()
@@ -250,8 +250,8 @@ func ParseHistory(s string) (h History, err error) {
 	return h, err
 }
 
-// Promised is the due time that the producer was promised, where the message
-// stands at that score.
+// Promised returns the due time that the producer was promised, for a message
+// at that score.
 func (h History) Promised(score int64) time.Time {
 	if !h.promised.IsZero() {
 		return h.promised

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// DeadLetter is a message that will not be tried again until somebody redrives it.
+// DeadLetter is a message that is not tried again unless somebody redrives it.
 type DeadLetter struct {
 	Message
 	// Member is its identity in Redis, see [Member].
 	Member string
-	// Reason says why it died, for people.
+	// Reason says why it died, for operators.
 	Reason string
-	// Attempts is what it went through.
+	// Attempts counts its attempts.
 	Attempts Attempts
 	// DiedAt is when it was moved here, by Redis' clock.
 	DiedAt time.Time
-	// Err is set where the stored message cannot be decoded.
+	// Err is set if the stored message cannot be decoded.
 	Err error
 }
 
@@ -42,7 +42,7 @@ func DecodeDeadLetter(member, stored string) DeadLetter {
 	return letter
 }
 
-// StoredOf is the stored message of a dead letter; empty where there is none.
+// StoredOf is the stored message of a dead letter; empty if there is none.
 func StoredOf(letter string) string {
 	_, _, _, stored, _ := cutLetter(letter)
 	return stored

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// EndKind is what became of a message.
+// EndKind is the way in which a message ended.
 type EndKind byte
 
 // The kinds of ends, as they are stored.
@@ -15,12 +15,12 @@ const (
 	EndPublished EndKind = 'p'
 	EndCancelled EndKind = 'c'
 	EndDropped   EndKind = 'x'
-	// EndDead is that of a message that went to the dead letters: it may live again.
+	// EndDead: it went to the dead letters, and may live again.
 	EndDead   EndKind = 'd'
 	EndPurged EndKind = 'u'
 )
 
-// String is the kind as it is shown.
+// String is the kind for display.
 func (k EndKind) String() string {
 	switch k {
 	case EndPublished:
@@ -38,23 +38,23 @@ func (k EndKind) String() string {
 	}
 }
 
-// End is what became of a message, as its queue's history remembers it.
+// End says how a message ended, in its queue's history.
 type End struct {
 	Kind EndKind
 	// At is when, by Redis' clock.
 	At time.Time
-	// DueAt is the due time that was in force; zero where it was not known.
+	// DueAt is the due time that was in force; zero if it was not known.
 	DueAt time.Time
 	Topic string
 	// Attempt is the number of the attempt that ended it, or that would have come next.
 	Attempt int
-	// Detail is, of a published message, where the broker has stored it, as far as it
-	// told; else why it ended so. Often empty.
+	// Detail is where the broker has stored a published message, if it told, and
+	// otherwise why the message ended so. It is often empty.
 	Detail string
 }
 
-// String is the end as it is stored, without At. The scripts make the same, see
-// shared/ends.lua.
+// String is the stored form of the end, without At. The scripts make the same
+// form, see shared/ends.lua.
 func (e *End) String() string {
 	b := make([]byte, 0, 32+len(e.Topic)+len(e.Detail))
 	b = append(b, byte(e.Kind))

@@ -9,15 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// Headers in which a message carries what is the bridge's: so whatever carries headers
-// carries it, and consumers see it, but for the seal, which nothing has that is published.
+// Headers with a message's data for the bridge. Whatever carries headers carries them, and
+// consumers see them, except the seal, which no published message has.
 const (
 	// HeaderTags has the tags, joined by commas. The store finds messages by it.
 	HeaderTags = "delay-tags"
 	// HeaderLate has the message's own [Late], as "drop 1h0m0s".
 	HeaderLate = "delay-late"
-	// HeaderSealed has the id of the key, where the body is sealed. It is taken off when the
-	// body is opened.
+	// HeaderSealed has the id of the key, if the body is sealed. It is removed when the body
+	// is opened.
 	HeaderSealed = "delay-sealed"
 )
 
@@ -29,7 +29,7 @@ const (
 
 const tagSeparator = ","
 
-// with returns the headers with one more; those given are left alone.
+// with returns the headers with one more, without changing those given.
 func with(headers map[string]string, name, value string) map[string]string {
 	all := make(map[string]string, len(headers)+1)
 	maps.Copy(all, headers)
@@ -37,7 +37,7 @@ func with(headers map[string]string, name, value string) map[string]string {
 	return all
 }
 
-// withNew is with, where nobody may have set the header yet, and an empty value says nothing.
+// withNew is with for a header that nobody may have set yet; an empty value adds nothing.
 func withNew(headers map[string]string, name, value string) (map[string]string, error) {
 	if _, taken := headers[name]; taken {
 		return nil, reservedHeader(name)
@@ -48,7 +48,7 @@ func withNew(headers map[string]string, name, value string) (map[string]string, 
 	return with(headers, name, value), nil
 }
 
-// cut is the inverse of with; without other headers, own is nil.
+// cut is the inverse of with; own is nil if there are no other headers.
 func cut(headers map[string]string, name string) (own map[string]string, value string, has bool) {
 	value, has = headers[name]
 	if !has {
@@ -77,8 +77,8 @@ func (m *Message) CountTags() int {
 	return 0
 }
 
-// WithTags returns the headers with the tags, sorted and each once. The headers
-// given are left alone, and must have no reserved one. The error is an [*InvalidError].
+// WithTags returns the headers with the tags, sorted and each once. It does not change
+// the headers given, which must have no reserved one. The error is an [*InvalidError].
 func WithTags(headers map[string]string, tags []string) (map[string]string, error) {
 	sorted := slices.Compact(slices.Sorted(slices.Values(tags)))
 	if err := checkTags(sorted); err != nil {
@@ -87,7 +87,7 @@ func WithTags(headers map[string]string, tags []string) (map[string]string, erro
 	return withNew(headers, HeaderTags, strings.Join(sorted, tagSeparator))
 }
 
-// CutTags parts what WithTags has joined.
+// CutTags is the inverse of WithTags.
 func CutTags(headers map[string]string) (own map[string]string, tags []string) {
 	own, joined, tagged := cut(headers, HeaderTags)
 	if tagged {
@@ -96,7 +96,7 @@ func CutTags(headers map[string]string) (own map[string]string, tags []string) {
 	return own, tags
 }
 
-// CheckTag reports whether it may be a tag. The error is an [*InvalidError].
+// CheckTag returns an [*InvalidError] if the text cannot be a tag.
 func CheckTag(tag string) error {
 	if err := checkLength("tag", tag, 1, MaxTagLength); err != nil {
 		return err
@@ -120,21 +120,21 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// SealedBy is the id of the key that has sealed the body; isSealed is false where the body
-// is clear.
+// SealedBy returns the id of the key that has sealed the body; isSealed is false if the
+// body is not sealed.
 func (m *Message) SealedBy() (id string, isSealed bool) {
 	id, isSealed = m.Headers[HeaderSealed]
 	return id, isSealed
 }
 
 // WithSealed returns the headers with the id of the key that has sealed the body; an empty
-// one says nothing. The headers given are left alone, and must have no reserved one. The
-// error is an [*InvalidError].
+// id adds nothing. It does not change the headers given, which must have no reserved one.
+// The error is an [*InvalidError].
 func WithSealed(headers map[string]string, id string) (map[string]string, error) {
 	return withNew(headers, HeaderSealed, id)
 }
 
-// CutSealed parts what WithSealed has joined. The error is an [*InvalidError].
+// CutSealed is the inverse of WithSealed. The error is an [*InvalidError].
 func CutSealed(headers map[string]string) (own map[string]string, id string, err error) {
 	own, id, isSealed := cut(headers, HeaderSealed)
 	if isSealed {
@@ -143,7 +143,7 @@ func CutSealed(headers map[string]string) (own map[string]string, id string, err
 	return own, id, err
 }
 
-// LateOr is the message's own Late, or else the given one.
+// LateOr returns the message's own Late, or else the given one.
 func (m *Message) LateOr(queues Late) Late {
 	if text, has := m.Headers[HeaderLate]; has {
 		if own, err := parseLate(text); err == nil {
@@ -153,9 +153,9 @@ func (m *Message) LateOr(queues Late) Late {
 	return queues
 }
 
-// WithLate returns the headers with what the message says of its own lateness; a zero
-// Late says nothing. The headers given are left alone, and must have no reserved one. The
-// error is an [*InvalidError].
+// WithLate returns the headers with the message's own Late; a zero Late adds nothing. It
+// does not change the headers given, which must have no reserved one. The error is an
+// [*InvalidError].
 func WithLate(headers map[string]string, late Late) (map[string]string, error) {
 	if late == (Late{}) {
 		return withNew(headers, HeaderLate, "")
@@ -166,7 +166,7 @@ func WithLate(headers map[string]string, late Late) (map[string]string, error) {
 	return withNew(headers, HeaderLate, late.String())
 }
 
-// CutLate parts what WithLate has joined. The error is an [*InvalidError].
+// CutLate is the inverse of WithLate. The error is an [*InvalidError].
 func CutLate(headers map[string]string) (own map[string]string, late Late, err error) {
 	own, text, has := cut(headers, HeaderLate)
 	if has {
@@ -175,8 +175,8 @@ func CutLate(headers map[string]string) (own map[string]string, late Late, err e
 	return own, late, err
 }
 
-// WithUID returns the headers with a UID; an empty one says nothing. The headers given are
-// left alone.
+// WithUID returns the headers with a UID, without changing those given; an empty UID adds
+// nothing.
 func WithUID(headers map[string]string, uid string) map[string]string {
 	if uid == "" {
 		return headers
@@ -184,7 +184,7 @@ func WithUID(headers map[string]string, uid string) map[string]string {
 	return with(headers, HeaderUID, uid)
 }
 
-// CutUID parts what WithUID has joined, and what a reschedule has stored.
+// CutUID is the inverse of WithUID, and also reads what a reschedule has stored.
 func CutUID(headers map[string]string) (own map[string]string, uid string) {
 	own, uid, _ = cut(headers, HeaderUID)
 	return own, uid

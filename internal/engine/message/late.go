@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LateAction is what becomes of a message that is too late.
+// LateAction says what happens to a message that is too late.
 type LateAction string
 
 // The actions. The empty one is LatePublish.
@@ -19,7 +19,7 @@ const (
 )
 
 // Late says how late a message may be published, counted from its promised due time,
-// and what becomes of one that is later.
+// and what happens to it after that.
 type Late struct {
 	After time.Duration
 	Then  LateAction
@@ -30,15 +30,16 @@ func (l Late) IsOver(due, now time.Time) bool {
 	return (l.Then == LateDead || l.Then == LateDrop) && now.Sub(due) > l.After
 }
 
-// Judge is the verdict on a message that is too late to be published now. A message
-// of which a copy may be out is not dropped but published again: nobody could say
-// that it was dropped.
+// Judge returns the verdict on a message that is too late to be published now. A
+// message of which a copy may be out is published again instead of dropped, because
+// "dropped" might be untrue.
 func (l Late) Judge(m *Claimed, now time.Time) (verdict Verdict, isLate bool) {
 	if !l.IsOver(m.DueAt, now) {
 		return Verdict{}, false
 	}
 	mayBeOut := m.Attempts.MaybeOut > 0
-	// The reason is the same for all, for who redrives by reason; its times say how late it was.
+	// The reason is the same for all messages, so that one can redrive by reason; the message's times say
+	// how late it was.
 	reason := "late: more than " + Brief(l.After)
 	if l.Then == LateDrop {
 		return Verdict{Verb: VerbDrop, Attempts: m.Attempts, Reason: reason}, !mayBeOut
@@ -46,7 +47,7 @@ func (l Late) Judge(m *Claimed, now time.Time) (verdict Verdict, isLate bool) {
 	return Verdict{Verb: VerbDeadLetter, Attempts: m.Attempts, Published: mayBeOut, Reason: reason}, true
 }
 
-// Brief is a duration without its zeros at the end.
+// Brief formats a duration without trailing zeros.
 func Brief(d time.Duration) string {
 	text := d.Round(time.Millisecond).String()
 	if d >= time.Minute {

@@ -1,9 +1,8 @@
-// Package message holds the nouns that every other package shares: the message
-// itself, its identity, the rules that it must satisfy, and the format in which
-// Redis stores it.
+// Package message holds the types that all other packages share: the message,
+// its identity, its limits, and the format in which Redis stores it.
 //
-// It imports nothing of ours, talks to nothing, and knows no clock. The SDK,
-// the store, the poller and the sinks all speak in its types.
+// It imports none of our packages, does no I/O, and reads no clock. The SDK,
+// the store, the poller and the sinks all use its types.
 package message
 
 import (
@@ -23,10 +22,10 @@ type Message struct {
 	Key string
 	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
 	Topic string
-	// Headers are the producer's own headers, which pass through unchanged, and
-	// [HeaderUID], [HeaderTags], [HeaderLate] and [HeaderSealed] where the message has such.
+	// Headers are the producer's own headers, which pass through unchanged, and [HeaderUID],
+	// [HeaderTags], [HeaderLate] and [HeaderSealed] if the message has them.
 	Headers map[string]string
-	// Body is published byte for byte; where it is sealed, what was sealed.
+	// Body is published byte for byte. If it is sealed, it is decrypted before.
 	Body []byte
 
 	// Queue is the delay queue that the message waited in.
@@ -35,7 +34,7 @@ type Message struct {
 	DueAt time.Time
 	// ScheduledAt is when Redis first accepted the message.
 	ScheduledAt time.Time
-	// Attempt is 1 + how often publishing may have begun before.
+	// Attempt is 1 plus the number of earlier attempts that may have begun publishing.
 	Attempt int
 	// Token identifies the schedule or reschedule that is in force: printable
 	// ASCII of fixed width. (ID, Token) never repeats while a broker remembers it.
@@ -49,7 +48,7 @@ type Header struct {
 
 // Names of the headers that the bridge adds to every published message.
 const (
-	// HeaderUID is also stored, where a reschedule has taken the token that it says.
+	// HeaderUID is also stored, if a reschedule has replaced the token that it contains.
 	HeaderUID         = "delay-uid"
 	HeaderID          = "delay-id"
 	HeaderQueue       = "delay-queue"
@@ -58,7 +57,7 @@ const (
 	HeaderAttempt     = "delay-attempt"
 )
 
-// TimeFormat is how times appear in headers: RFC 3339 in UTC with three decimals.
+// TimeFormat is the format of times in headers: RFC 3339 in UTC with three decimals.
 const TimeFormat = "2006-01-02T15:04:05.000Z"
 
 // PublishedHeaders returns the headers of the published message: the
@@ -90,8 +89,8 @@ func (m *Message) AppendHeaders(headers []Header) []Header {
 	)
 }
 
-// appendTime appends a time in [TimeFormat]. The library is quick with RFC 3339 in
-// whole seconds, and would need a quarter of what publishing a message costs with any other.
+// appendTime appends a time in [TimeFormat]. The standard library is fast only for RFC 3339 in
+// whole seconds; any other format would take a quarter of the cost of publishing a message.
 func appendTime(b []byte, t time.Time) []byte {
 	b = t.UTC().AppendFormat(b, time.RFC3339)
 	z := len(b) - 1
@@ -100,7 +99,7 @@ func appendTime(b []byte, t time.Time) []byte {
 	return append(b, 'Z')
 }
 
-// Size is what the size limit counts: id, key, topic, headers and body, in bytes.
+// Size returns the size to which the limit applies: id, key, topic, headers and body, in bytes.
 func (m *Message) Size() int {
 	size := len(m.ID) + len(m.Key) + len(m.Topic) + len(m.Body)
 	for name, value := range m.Headers {
@@ -109,11 +108,11 @@ func (m *Message) Size() int {
 	return size
 }
 
-// UID names the message, where its ID may be used again: every copy of it has the same,
-// whatever its attempt, and each schedule gives a new one. It is the token of the schedule.
-// A reschedule gives the message another token, and leaves the first in [HeaderUID]; so does
-// the row of an outbox. Messages that an earlier version has stored are named by the token
-// that they had then.
+// UID identifies the message even if its ID is used again: all copies have the same UID,
+// whatever the attempt, and each schedule makes a new one. It is the token of the schedule.
+// A reschedule gives the message another token, and keeps the first in [HeaderUID]; so does
+// the row of an outbox. For messages stored by an earlier version, it is the token that they
+// had then.
 func (m *Message) UID() string {
 	if uid, isStored := m.Headers[HeaderUID]; isStored {
 		return uid
@@ -121,8 +120,8 @@ func (m *Message) UID() string {
 	return UIDOf(m.Token)
 }
 
-// UIDOf is how a token is written in [HeaderUID]: as it is, unless somebody has written one
-// into a row that no header may hold.
+// UIDOf returns the form of a token in [HeaderUID]: unchanged, unless a row has a token
+// that no header may hold.
 func UIDOf(token string) string {
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] >= 0x7f {
@@ -132,8 +131,8 @@ func UIDOf(token string) string {
 	return token
 }
 
-// OutboxMark begins the token of an outbox message: one that a row of a database
-// or a compensation message stands for, and that several writers may bring to
+// OutboxMark begins the token of an outbox message, which has a row of a
+// database or a compensation message, and which several writers may bring to
 // Redis under that token.
 const OutboxMark = "~"
 

@@ -1,9 +1,9 @@
 package message
 
-// RateRequest asks for so many messages of a rate, for those of a topic or, where it is
-// empty, of the whole queue; below 0 it gives back what was not used.
+// RateRequest takes messages from the rate of a topic or, if that is empty, of the
+// whole queue; a negative number gives back what was not used.
 type RateRequest struct {
 	Topic string
-	// Rate is how many messages a second there are, of all instances together.
+	// Rate is the rate of all instances together, in messages per second.
 	Rate, Messages int
 }

@@ -17,7 +17,7 @@ const (
 	Redis    SinkType = "redis" // Streams
 )
 
-// rule is what a kind of broker refuses for ever, so that a producer is told when it schedules.
+// rule is what a kind of broker always refuses, so that a producer gets the error when it schedules.
 type rule struct {
 	longest int                       // topic, in bytes; 0: MaxTopicLength
 	topic   func(topic string) string // the limit that a topic exceeds, or ""; nil: none
@@ -26,7 +26,7 @@ type rule struct {
 
 var rules = map[SinkType]rule{
 	Kafka: {longest: 249, topic: kafkaTopic},
-	// The separators of RFC 9110 are what nats.go does not send in a name.
+	// nats.go does not send names with the separators of RFC 9110.
 	NATS:     {topic: natsSubject, refused: `"(),/;<=>?@[\]{}`},
 	RabbitMQ: {},
 	Redis:    {},

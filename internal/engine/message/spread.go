@@ -7,8 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Spread returns an identity's place within a time: whole milliseconds from 0 to less
-// than over, the same every time and everywhere. It does not follow from the shard.
+// Spread returns an identity's share of a duration: whole milliseconds from 0 up to
+// over (exclusive), the same every time and everywhere. It is independent of the shard.
 func Spread(key, id string, over time.Duration) time.Duration {
 	if over < time.Millisecond {
 		return 0

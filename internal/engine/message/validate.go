@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Limits on what a producer may schedule. They keep a message inside the
+// Limits on what a producer may schedule. They keep a message within the
 // defaults of all brokers.
 const (
 	MaxIDLength      = 255
@@ -22,8 +22,8 @@ const (
 	reservedNATSName = "nats-"
 )
 
-// Validate checks every field but the due time against the limits. maxSize is
-// the size limit in bytes. The error is an [*InvalidError].
+// Validate checks every field except the due time against the limits. maxSize
+// is the size limit in bytes. The error is an [*InvalidError].
 func (m *Message) Validate(sink SinkType, maxSize int) error {
 	if err := CheckIdentity(m.ID, m.Key); err != nil {
 		return err
@@ -82,7 +82,7 @@ func checkName(field, value string, least, most int) error {
 	return nil
 }
 
-// checkHeaders checks the producer's own headers, and what tags, late and seal say in theirs.
+// checkHeaders checks the producer's own headers, and those of tags, late and seal.
 func checkHeaders(sink SinkType, headers map[string]string) (err error) {
 	own := 0
 	for name, value := range headers {
@@ -134,11 +134,11 @@ func checkHeader(sink SinkType, name, value string) error {
 	return nil
 }
 
-// Topics are those that a queue takes: names, in which * stands for any characters, none
-// among them. Without any, it takes all.
+// Topics are the topics that a queue accepts: names, in which * stands for any number of
+// characters. An empty list accepts all.
 type Topics []string
 
-// Check reports whether the queue takes the topic; else its error is an [*InvalidError].
+// Check returns an [*InvalidError] if the queue does not accept the topic.
 func (t Topics) Check(topic string) error {
 	if len(t) == 0 || slices.ContainsFunc(t, func(pattern string) bool { return matches(pattern, topic) }) {
 		return nil
@@ -146,7 +146,7 @@ func (t Topics) Check(topic string) error {
 	return &InvalidError{Field: "topic", Value: topic, Limit: "the queue takes only " + t.String()}
 }
 
-// String lists the topics for people, the first of many.
+// String lists the topics for display, if there are many only the first.
 func (t Topics) String() string {
 	const shown = 8
 	if len(t) > shown {

@@ -15,7 +15,7 @@ import (
 )
 
 // Keyring has keys by their ids: the first seals, all open. It is safe for concurrent use.
-// A nil one has none.
+// A nil Keyring has no keys.
 type Keyring struct {
 	keys func() *keys
 }
@@ -26,12 +26,12 @@ type keys struct {
 	byID  map[string]*xaes
 }
 
-// Parse makes a keyring of the content of a file of keys: a line a key, its id and 32
-// bytes in base64 or hexadecimal; empty lines and those that begin with # are comments.
+// Parse makes a keyring from the content of a file of keys. A line has a key's id and its
+// 32 bytes in base64 or hexadecimal; empty lines and lines that begin with # are ignored.
 //
 //	ID KEY
 //
-// The error joins one of each line that is wrong, with its number, and shows no key.
+// The error joins one error for each wrong line, with its number, and shows no key.
 func Parse(content []byte) (*Keyring, error) {
 	k, err := parse(content)
 	if err != nil {
@@ -40,8 +40,8 @@ func Parse(content []byte) (*Keyring, error) {
 	return &Keyring{keys: func() *keys { return k }}, nil
 }
 
-// Load is [Parse] of a file, which is read again within a second of a call when it
-// changes. One that has become wrong changes nothing, which is logged; logger may be nil.
+// Load is [Parse] for a file, which calls read again, within a second, when it changes. If the
+// file has become wrong, the earlier keys stay and the error is logged; logger may be nil.
 func Load(path string, logger *slog.Logger) (*Keyring, error) {
 	file, err := secret.Watch(path, "keys", parse, logger)
 	if err != nil {
@@ -72,9 +72,9 @@ func parse(content []byte) (*keys, error) {
 	return k, errors.Join(problems...)
 }
 
-// add takes a line. What it names in an error is no key, whatever stands where.
+// add takes a line. Its errors never show a key, even if id and key are swapped.
 func (k *keys) add(fields []string) error {
-	if len(fields) != 2 { // Either could be a key.
+	if len(fields) != 2 { // Any field could be a key.
 		return errors.New("must be an id and a key")
 	}
 	id := fields[0]

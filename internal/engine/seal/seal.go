@@ -14,14 +14,14 @@ const (
 	// Overhead is how many bytes longer a body is when it is sealed. The message's
 	// size also counts its header: 12 bytes and the id of the key.
 	Overhead = 1 + nonceSize + tagSize
-	// label tells what is bound from all other uses of the key.
+	// label separates this use of the key from all others.
 	label = "delaybridge body 1"
 )
 
-// Seal seals the body with the first key of the ring; without a ring it stays clear. The
-// message's queue, key, id and topic must be those that it will have. Its former headers
-// and body are left alone. The error is a [*message.InvalidError] where they have the header
-// of a seal already.
+// Seal seals the body with the first key of the ring; without a ring it stays as it is. The
+// message's queue, key, id and topic must be final. The former headers and body are not
+// changed in place. The error is a [*message.InvalidError] if the message has the header of
+// a seal already.
 func Seal(ring *Keyring, m *message.Message) error {
 	if ring == nil {
 		_, err := message.WithSealed(m.Headers, "")
@@ -43,9 +43,9 @@ func Seal(ring *Keyring, m *message.Message) error {
 	return nil
 }
 
-// Open opens a body that [Seal] has sealed, and takes its header off; a clear message is
-// left as it is. Its former headers and body are left alone. Where it fails, the message is as it
-// was; the error is [message.ErrUnknownKey] or [message.ErrBrokenSeal], with the key's id.
+// Open opens a body that [Seal] has sealed, and removes its header; a message without a seal stays
+// as it is. The former headers and body are not changed in place. If it fails, the message is
+// unchanged; the error is [message.ErrUnknownKey] or [message.ErrBrokenSeal], with the key's id.
 func Open(ring *Keyring, m *message.Message) error {
 	if _, isSealed := m.SealedBy(); !isSealed {
 		return nil
@@ -63,7 +63,7 @@ func Open(ring *Keyring, m *message.Message) error {
 	}
 	nonce, sealed := m.Body[1:1+nonceSize], m.Body[1+nonceSize:]
 	aead, err := key.derived(nonce)
-	if err != nil { // This process cannot, another may.
+	if err != nil { // This process cannot; another one may.
 		return fmt.Errorf("%w: %w", message.UnknownKey(id), err)
 	}
 	body, err := aead.Open(make([]byte, 0, len(sealed)-tagSize), nonce[halfNonce:], sealed, bound(id, m))
@@ -74,7 +74,7 @@ func Open(ring *Keyring, m *message.Message) error {
 	return nil
 }
 
-// find returns nil where the ring has no such key.
+// find returns nil if the ring has no such key.
 func (r *Keyring) find(id string) *xaes {
 	if r == nil {
 		return nil
@@ -82,8 +82,8 @@ func (r *Keyring) find(id string) *xaes {
 	return r.keys().byID[id]
 }
 
-// bound is what the tag covers besides: each part behind its length, so that no two
-// messages have the same.
+// bound returns the additional data that the tag covers, each part preceded by its
+// length, so that no two messages have the same.
 func bound(keyID string, m *message.Message) []byte {
 	parts := [...]string{keyID, m.Queue, m.Key, m.ID, m.Topic}
 	size := len(label)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Masked is what a secret looks like wherever it would be printed.
+// Masked replaces a secret wherever it would be printed.
 const Masked = "********"
 
 // Secret is a value, or the file that holds it. The zero value is no secret.

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// lookAgain is how old what is known of a file may be.
+// lookAgain is the time between two checks of a file.
 const lookAgain = time.Second
 
-// WatchedFile is what a file says, which is read again when it changes: by the first call
-// that comes a second or more after the file was last looked at. It is safe for
-// concurrent use, and keeps of the content only its hash.
+// WatchedFile is the parsed content of a file. The first call a second or more after the
+// last check reads the file again if it has changed. It is safe for concurrent use, and
+// keeps only a hash of the content.
 type WatchedFile[T any] struct {
 	path, what string
 	parse      func(content []byte) (T, error)
@@ -22,9 +22,9 @@ type WatchedFile[T any] struct {
 
 	mu     sync.Mutex
 	looked time.Time
-	hash   [sha256.Size]byte // of what was read last, though it may be wrong
+	hash   [sha256.Size]byte // of the content that was read last, valid or not
 	value  T
-	// failed says that the file could not be read when it was looked at last.
+	// failed says that the file could not be read at the last check.
 	failed bool
 }
 
@@ -47,7 +47,7 @@ func Watch[T any](path, what string, parse func(content []byte) (T, error), logg
 	}, nil
 }
 
-// Get returns what the file says; where it has become wrong, what it said before.
+// Get returns the parsed content; if the file has become invalid, the earlier one.
 func (w *WatchedFile[T]) Get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()

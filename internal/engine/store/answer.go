@@ -11,7 +11,7 @@ const (
 	statusDone   = 0
 	statusReload = 1 // another epoch: load the layout again
 	statusMissed = 2 // Redis' clock is not within the run's span
-	statusFull   = 3 // the shard has as many messages as the queue's budget allows it
+	statusFull   = 3 // the shard has as many messages as the queue's budget allows
 )
 
 var errBudget = fmt.Errorf("%w: the queue's budget is used up", ErrFull)
@@ -33,7 +33,7 @@ const (
 	InFlight Code = 3
 	// Dead: a message of that identity is in the dead letters.
 	Dead Code = 4
-	// Unknown: it cannot be told any more whose message is there.
+	// Unknown: nobody can tell any longer whose message is there.
 	Unknown Code = 5
 	// Replaced: as Created, in the place of another.
 	Replaced Code = 6
@@ -56,34 +56,34 @@ const (
 	// EndedCancelled: as EndedPublished, but it was cancelled, replaced or purged,
 	// or was cancelled before it came.
 	EndedCancelled Code = 14
-	// EndedMoved: the row's token has ended for another one, of a reschedule. To a put: its
-	// message is not here; to a cancel: its message is.
+	// EndedMoved: a reschedule has replaced the row's token by another one. For a put, the
+	// message is not here; for a cancel, it is.
 	EndedMoved Code = 15
-	// OtherTopic: a message of that identity is there, whose topic the caller may not
-	// touch, see [WithTopics].
+	// OtherTopic: a message of that identity exists, but the caller may not touch its
+	// topic, see [WithTopics].
 	OtherTopic Code = 16
 	// EndedMaybe: as EndedCancelled, but a copy may have been published before.
 	EndedMaybe Code = 17
 )
 
-// Answer is what became of one message of a call.
+// Answer is the result for one message of a call.
 type Answer struct {
 	Code Code
-	// DueAt is the due time now in force, where the code has one.
+	// DueAt is the due time now in force, if the code has one.
 	DueAt time.Time
 	// Reason is the dead letter's, for Dead.
 	Reason string
-	// Missing says what has not confirmed the run that has told this, nil where all was
-	// confirmed that was asked. NotDurable is set where that run may have done something.
+	// Missing says which confirmations the run behind this answer lacks; nil if it lacks
+	// none. NotDurable is set if that run may have changed something.
 	Missing    error
 	NotDurable bool
 	// Err is one of the package's errors, with its cause; Code has no meaning then.
 	Err error
 }
 
-// confirmed is the answer for a row, which is told nothing that a failover may make
-// untrue: also that there is no message leaves a tombstone, and one that is in
-// flight may not be after it.
+// confirmed is the answer for a row, which must stay true after a failover. That
+// includes answers without a change: "no message" leaves a tombstone, and a message
+// in flight may not be in flight after a failover.
 func (a Answer) confirmed() Answer {
 	if a.Err == nil && a.Missing != nil {
 		return Answer{Err: fmt.Errorf("%w: %w", ErrNotDurable, a.Missing)}

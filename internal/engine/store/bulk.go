@@ -11,30 +11,31 @@ import (
 // NewTokens returns unused tokens of operations.
 func NewTokens(n int) []string { return newTokens(n) }
 
-// BulkChange is what is done to many messages, each under a token that the caller has written
-// down before: who does it again, in whatever process, is answered what was answered first,
-// for as long as that is remembered.
+// BulkChange is a change of many messages, each under a token that the caller has recorded
+// before. A repetition, in any process, gets the first answer for as long as Redis remembers
+// it.
 type BulkChange struct {
-	// To is when they are due from now on; nil cancels them.
+	// To is the new due time; nil cancels them.
 	To *When
-	// OnlyDead leaves all others alone; a cancel of dead letters counts as a purge, and one that
-	// moves them as a redrive alone: its code is NoBody where there is nothing to be put back.
+	// OnlyDead leaves all but dead letters alone. Their cancel counts as a purge, and their move
+	// as a redrive, with the code NoBody if there is no body to put back.
 	OnlyDead bool
-	// Topic, where not empty, is that of the messages; others are answered OtherTopic.
+	// Topic, if not empty, must be the topic of the messages; others are answered OtherTopic.
 	Topic string
-	// Remembered is for how long, beside a minute, the answers are found again.
+	// Remembered is how long, in addition to a minute, Redis remembers the answers.
 	Remembered time.Duration
 }
 
 // BulkItem names one message of a [BulkChange].
 type BulkItem struct {
 	Member string
-	// Token is that of the operation, Life the one that must be in force: another message is
-	// NotFound. An empty Life is any.
+	// Token is that of the operation. Life is the token that must be in force; a message
+	// with another one is NotFound. An empty Life matches any.
 	Token, Life string
 }
 
-// ChangeMany does it; one answer an item, by index. It is as durable as the queue asks.
+// ChangeMany makes the change and returns one answer per item, by index. It is as durable as the queue
+// asks.
 func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkItem) []Answer {
 	calls := make([]*call, len(items))
 	for i, item := range items {
@@ -53,8 +54,8 @@ func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkI
 	return answers(calls)
 }
 
-// verb is what is run, each time as a further run: it looks first what an earlier one
-// has answered.
+// verb is the script of the change. Every run is a second run, so it first looks for
+// an earlier answer.
 func (c *BulkChange) verb() verb {
 	v := cancelVerb
 	v.each = func(args []any, a *params) []any {
@@ -77,8 +78,8 @@ func (c *BulkChange) verb() verb {
 	return v
 }
 
-// CancelMembers cancels messages if they have the tag, unless that is empty; one answer a
-// member, by index.
+// CancelMembers cancels messages, if tag is not empty only those that have it, and
+// returns one answer per member, by index.
 func (q *Producer) CancelMembers(ctx context.Context, tag string, members []string, durable Durability) []Answer {
 	v := cancelVerb
 	v.durable = durable

@@ -37,19 +37,18 @@ import (
 // run carries a span by the clock of its shard's server, outside of which the
 // script changes nothing. The span ends with the caller's deadline, and with the
 // timeout of a run at the latest. After that instant, decidedAt, no run can still
-// take effect. Only then does the next run leave, which says that it is a second
-// run; and only then is ErrUnknown answered. So a lookup tells the truth.
+// take effect, so a lookup is accurate. Only then does the next run leave, which
+// says that it is a second run; and only then does the call answer ErrUnknown.
 //
-// That clock may be set. The span begins when the run was sent: where the clock was
-// set back since, a late run misses it. The span of a second run ends before what the
-// first may have left can have expired: where the clock was set forward since, the
-// answer is ErrUnknown, and to its repetition ErrForgotten. Who misses the span is told the
-// time, and sends the run with another one. See Known limits in docs/ARCHITECTURE.md for
-// what is left.
+// That clock may be set. The span begins when the run was sent, so if the clock was set
+// back since, a late run misses it. The span of a second run ends before any trace of the
+// first can have expired: if the clock was set forward since, the answer is ErrUnknown, and
+// ErrForgotten to its repetition. A run that misses its span returns the time, and is sent
+// again with another span. Known limits in docs/ARCHITECTURE.md has what remains.
 type state int
 
 const (
-	// unsent: no run has happened, nor will one of those that were sent.
+	// unsent: no run has happened, and none that was sent still can.
 	unsent state = iota
 	// maybeRan: a run may have happened; until decidedAt one may happen yet.
 	maybeRan
@@ -57,7 +56,7 @@ const (
 	answered
 )
 
-// call is one message's part of a producer's call: what is asked, what is known
+// call is one message's part of a producer's call: the request, what is known
 // of it, and the answer.
 type call struct {
 	params params
@@ -67,15 +66,15 @@ type call struct {
 
 	pass        pass
 	state       state
-	decidedAt   time.Time // of maybeRan; zero: long ago
+	decidedAt   time.Time // for maybeRan; zero: long ago
 	ranAt       []int     // the homes where runs may have happened
-	endsMs      int64     // by Redis' clock, when traces of runs that may have happened may be gone; 0: of none
-	isForgotten bool      // they may be
-	cause       error     // why it is not answered yet
+	endsMs      int64     // by Redis' clock, when the traces of earlier runs may be gone; 0: no earlier runs
+	isForgotten bool      // those traces may be gone
+	cause       error     // why it has no answer yet
 	answer      Answer
 }
 
-// params is what the scripts get of a message.
+// params is what the scripts are told of a message.
 type params struct {
 	id, key string
 	when    When
@@ -86,7 +85,7 @@ type params struct {
 	target  string // for the operations of outbox rows
 	life    string // for jobs: the token that must be in force
 	mark    string // for put and peek, as put.lua takes it
-	untilMs string // for put: how long the tombstone lives that it leaves, as the script takes it
+	untilMs string // for put: how long its tombstone lives, as the script takes it
 }
 
 // When is a due time: an instant, a delay from the moment at which Redis accepts
@@ -107,30 +106,30 @@ func (w When) String() string {
 	return strconv.FormatInt(w.Ms, 10)
 }
 
-// visit is how far a call has got through the homes of its message.
+// visit is the progress of a call through the homes of its message.
 type visit struct {
-	layout *Layout // for which the rest counts
+	layout *Layout // to which the rest belongs
 	homes  []int
 	stage  int // which home is next: all before it have no such message
 }
 
-// pass is what the last pass of runs has told of a call that it has not answered.
+// pass is what a call without an answer has learned from the last pass of runs.
 type pass struct {
-	failure  error // why its run has not
+	failure  error // why its run failed
 	hasMoved bool  // the message is not in the home that was visited
 	isLeft   bool  // the script did not get to it
 }
 
-// start is when, and as what, calls began that were made together.
+// start is when calls that were made together began.
 type start struct {
 	queue, verb string
 	at          time.Time
-	clock       *clock.Clock // of the server that ms counts by; nil where none was known
+	clock       *clock.Clock // of the server by which ms counts; nil if none was known
 	ms          int64
 }
 
-// by is the instant of the start by a server's clock, or a little before it. Where that was
-// set back since, it is what it would have been.
+// by returns the start by a server's clock, or a little before it, corrected if that clock
+// was set back since.
 func (s *start) by(c *clock.Clock) int64 {
 	passed := time.Since(s.at)
 	least := c.FloorMs() - clock.AtMost(passed).Milliseconds() - 1
@@ -145,8 +144,8 @@ func (c *call) finish(answer Answer) { c.state, c.answer = answered, answer }
 
 var errAnother = errors.New("another message of that id is there")
 
-// read ends the call with the script's answer, whose detail is at that place of
-// the reply. missing is why what the run has done is not durable, if it has.
+// read ends the call with the script's answer, whose detail is at that index of
+// the reply. missing says why the run's change, if any, is not durable.
 func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 	a := Answer{Code: code}
 	switch code {
@@ -165,8 +164,8 @@ func (c *call) read(code Code, r *scripts.Reply, detail int, missing error) {
 	}
 }
 
-// created ends a call whose message was created, due as asked, at that instant of
-// Redis' clock. missing is as for read.
+// created ends a call whose message was created, with the requested due time, at
+// that instant of Redis' clock. missing is as for read.
 func (c *call) created(acceptedMs int64, missing error) {
 	ms := c.params.when.Ms
 	if c.params.when.Relative {
@@ -178,8 +177,8 @@ func (c *call) created(acceptedMs int64, missing error) {
 // notRun records that a run certainly did not happen.
 func (c *call) notRun(err error) { c.pass.failure, c.cause = err, rediserr.Telling(c.cause, err) }
 
-// noReply records that a run may have happened, or may yet happen until decidedAt, and when it
-// was sent, by Redis' clock.
+// noReply records that a run may have happened, or may still happen until decidedAt, and when
+// it was sent, by Redis' clock.
 func (c *call) noReply(err error, decidedAt time.Time, sentMs int64) {
 	c.notRun(err)
 	c.state, c.decidedAt, c.ranAt = maybeRan, decidedAt, append(c.ranAt, c.home())
@@ -188,9 +187,9 @@ func (c *call) noReply(err error, decidedAt time.Time, sentMs int64) {
 	}
 }
 
-// traced puts in front of the homes those where an earlier run may have happened, and left its
-// trace: the layout may have changed since, and so their order, and in another home the next
-// message of the id may be.
+// traced moves to the front the homes where an earlier run may have left its trace: a change
+// of the layout may have changed their order, and another home may have the next message of
+// the id.
 func (c *call) traced(homes []int) []int {
 	var first []int
 	for _, home := range c.ranAt {
@@ -204,13 +203,13 @@ func (c *call) traced(homes []int) []int {
 	return append(first, homes...)
 }
 
-// notHere records that the home that was visited does not have the message: the next one is tried.
+// notHere records that the visited home does not have the message, so the next one is tried.
 func (c *call) notHere() { c.visit.stage, c.pass.hasMoved = c.visit.stage+1, true }
 
-// home is the one that its next run visits.
+// home returns the home that its next run visits.
 func (c *call) home() int { return c.visit.homes[c.visit.stage] }
 
-// kind is what its next run must have in common with other calls'.
+// kind returns what other calls must share to travel in its next run.
 func (c *call) kind() kind {
 	k := kind{shard: c.home(), last: c.visit.stage == len(c.visit.homes)-1, isOnce: c.once != nil}
 	if c.state == maybeRan {
@@ -219,8 +218,8 @@ func (c *call) kind() kind {
 	return k
 }
 
-// fail ends the call: its last run had no effect, and no other will be sent. If an earlier run
-// may have happened, the outcome is unknown.
+// fail ends the call: its last run had no effect, and no further one will be sent. If an
+// earlier run may have happened, the outcome is unknown.
 func (c *call) fail(err error) {
 	if c.state == maybeRan {
 		err = c.unknown(err)
@@ -228,7 +227,7 @@ func (c *call) fail(err error) {
 	c.finish(Answer{Err: err})
 }
 
-// giveUp ends a call whose time is over, after decidedAt.
+// giveUp ends a call whose time is over and whose decidedAt has passed.
 func (c *call) giveUp(err error) {
 	if c.cause == nil {
 		c.cause = err
@@ -239,7 +238,7 @@ func (c *call) giveUp(err error) {
 	c.fail(c.cause)
 }
 
-// unknown is the error of a call whose effect cannot be told.
+// unknown is the error of a call whose effect is not known.
 func (c *call) unknown(cause error) error {
 	return &UnknownError{Cause: cause, Call: UnknownCall{
 		Queue: c.start.queue, Verb: c.start.verb, ID: c.params.id, Key: c.params.key, token: c.params.token, start: c.start,
@@ -247,12 +246,12 @@ func (c *call) unknown(cause error) error {
 	}}
 }
 
-// UnknownCall is a call that ended with [ErrUnknown]. A call that names it is a
-// further run of it: it finds what the earlier runs have done, and creates only
-// messages that are marked maybe published.
+// UnknownCall is a call that ended with [ErrUnknown]. A call that names it
+// continues it: it finds what the earlier runs have done, and marks any message
+// that it creates as maybe published.
 type UnknownCall struct {
-	// ID and Key are the message's identity; Queue and Verb ("schedule", "replace",
-	// "cancel" or "reschedule") tell what was to become of it.
+	// ID and Key are the message's identity, Queue and Verb ("schedule", "replace",
+	// "cancel" or "reschedule") the operation.
 	Queue, Verb, ID, Key string
 
 	token       string
@@ -267,14 +266,14 @@ type UnknownCall struct {
 // betweenRepetitions is the least time from the end of a call to its repetition.
 const betweenRepetitions = 100 * time.Millisecond
 
-// RestUntilAgain waits until a call that ended then may be repeated, also if ctx has ended: a
+// RestUntilAgain waits until a call that ended then may be repeated, even if ctx has ended: a
 // caller that repeats calls which fail at once must not spin.
 func RestUntilAgain(ctx context.Context, ended time.Time) {
 	wait.Sleep(context.WithoutCancel(ctx), time.Until(ended.Add(betweenRepetitions)))
 }
 
-// Again is asked before an earlier call is repeated, and rests. Its error is [ErrForgotten];
-// a call of a [Once] is remembered for as long as that is.
+// Again must be called before an earlier call is repeated; it waits until that is allowed.
+// Its error is [ErrForgotten]; a call of a [Once] is remembered as long as the Once.
 func (e *UnknownCall) Again(ctx context.Context) error {
 	if e.once == nil && (e.isForgotten || time.Since(e.start.at) > repeatable) {
 		return ErrForgotten
@@ -283,8 +282,8 @@ func (e *UnknownCall) Again(ctx context.Context) error {
 	return nil
 }
 
-// Still is the error of a repetition of which no run happened: what the earlier
-// runs have done is as unknown as before. Without an earlier call it is err.
+// Still returns the error of a repetition of which no run happened: the result of
+// the earlier runs is as unknown as before. Without an earlier call it returns err.
 func (e *UnknownCall) Still(err error) error {
 	if e == nil || e.once != nil && !e.once.isRepeat {
 		return err
@@ -307,12 +306,12 @@ func (e *UnknownError) Is(target error) bool { return target == ErrUnknown }
 
 func (e *UnknownError) Unwrap() error { return e.Cause }
 
-// repeatable is for how long after its start a call may have further runs: a
-// cancel or replace that came since has left a tombstone, which lives longer.
+// repeatable is how long after its start a call may have further runs. A
+// tombstone that a cancel or replace has left meanwhile lives longer.
 const repeatable = Tombstone - time.Second
 
-// newCall is a call under that token, or a further run of an earlier one, unless
-// that is nil.
+// newCall returns a call under that token, or, if e is not nil, a continuation
+// of the earlier call.
 func newCall(id, key, token string, e *UnknownCall) *call {
 	c := &call{params: params{id: id, key: key, token: token}}
 	if e == nil {

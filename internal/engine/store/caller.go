@@ -13,15 +13,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// The pauses between the passes of a caller: a run that did certainly not happen is
-// repeated after the first, doubled each time up to the longest.
+// The pauses between the passes of a caller after a run that certainly did not
+// happen: the first, then doubled each time up to the longest.
 const (
 	firstPause = 5 * time.Millisecond
 	longPause  = 250 * time.Millisecond
 )
 
-// caller is one verb for several messages, until each has its answer, as a machine: it
-// calls nobody and waits for nothing. What may become of each call is told at state.
+// caller is the machine that runs one verb for several messages until each has its answer.
+// It calls nobody and never waits. The comment of state draws the life of each call.
 //
 //	plan ──► the calls of a pass ──► send: each learns of its own run ──► next
 //	 ▲                                                                     │
@@ -32,7 +32,7 @@ const (
 type caller struct {
 	verb  *verb
 	calls []*call // without those that are answered
-	start *start  // of those that do not continue earlier ones
+	start *start  // of calls that do not continue earlier ones
 
 	epoch  string // that all runs must name, where the verb is pinned
 	topics string // those that the caller may touch, see WithTopics
@@ -86,8 +86,8 @@ func newCaller(v *verb, calls []*call, began *start, topics string) caller {
 	}
 }
 
-// plan returns the calls that the next pass runs, in their order. Each visits the next home of its
-// message, the oldest first.
+// plan returns the calls of the next pass, in their order. Each visits the next home of its
+// message, oldest first.
 func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (ready []*call) {
 	if c.epoch == "" {
 		c.epoch = l.Epoch
@@ -134,10 +134,10 @@ func (c *caller) noLayout(err error) {
 	}
 }
 
-// next takes what a pass has told of each call, and says when the next one begins; more is
-// false where all are answered.
+// next evaluates a pass and returns the pause before the next one; more is false if all
+// calls are answered.
 func (c *caller) next(now time.Time) (pause time.Duration, more bool) {
-	var left []*call // The list is the caller's, too.
+	var left []*call // c.calls may still use the list.
 	var failure error
 	hasMoved, isLeft := false, false
 	c.refusal = nil
@@ -156,7 +156,7 @@ func (c *caller) next(now time.Time) (pause time.Duration, more bool) {
 		}
 	}
 	c.calls = left
-	if c.most = min(2*c.most, c.verb.most); isLeft { // It had to read too much.
+	if c.most = min(2*c.most, c.verb.most); isLeft { // The script had to read too much.
 		c.most = max(1, c.most/4)
 	}
 	if hasMoved {
@@ -184,11 +184,11 @@ func (c *caller) decidedAt() (last time.Time) {
 	return last
 }
 
-// hasEnded reports whether no further run may be sent: one may have happened, and the verb must
-// not be repeated.
+// hasEnded reports whether no further run may be sent, because one may have happened and the
+// verb must not be repeated.
 func (c *caller) hasEnded() bool { return !c.verb.within.IsZero() && !c.decidedAt().IsZero() }
 
-// giveUp ends the calls that have no answer when their time is over. No run of them can still
+// giveUp ends the unanswered calls when their time is over and none of their runs can still
 // take effect.
 func (c *caller) giveUp(err error) {
 	if err == nil {
@@ -206,22 +206,22 @@ func endsSoon(ctx context.Context) bool {
 	return ok && time.Until(deadline) < longPause
 }
 
-// Repetition tells of calls, made together, that were answered only after Redis had failed
-// or refused some of their runs.
+// Repetition describes calls, made together, that were answered only after Redis had
+// failed or refused some of their runs.
 type Repetition struct {
 	Verb  string        // "schedule", "replace", "cancel", "reschedule"
 	Took  time.Duration // from the calls' start
 	Cause error         // of the last run that failed
 }
 
-// WithRepetitions has the function called for calls that were repeated, and returns the
+// WithRepetitions sets a function that is called for repeated calls, and returns the
 // queue. Set it before the queue is used; the function must not block.
 func (q *Queue) WithRepetitions(tell func(Repetition)) *Queue {
 	q.onRepetition = tell
 	return q
 }
 
-// tell tells of calls that are answered at last.
+// tell reports repeated calls once they are answered.
 func (q *core) tell(c *caller) {
 	if c.cause != nil && q.onRepetition != nil {
 		q.onRepetition(Repetition{Verb: c.verb.name, Took: time.Since(c.start.at), Cause: c.cause})
@@ -231,9 +231,9 @@ func (q *core) tell(c *caller) {
 type topicsKey struct{}
 
 // WithTopics returns a ctx whose calls of a producer touch messages of these topics only;
-// none means all. The script that makes the change looks at the topic of the message that is
-// there at that moment: one that was read earlier may have been replaced. For a message of
-// another topic the answer is OtherTopic, and nothing else is said of it.
+// none means all. The script that makes the change checks the topic, because a message that
+// was read earlier may have been replaced. For a message of another topic the answer is
+// OtherTopic, and reveals nothing else.
 func WithTopics(ctx context.Context, topics []string) context.Context {
 	if len(topics) == 0 {
 		return ctx
@@ -241,7 +241,7 @@ func WithTopics(ctx context.Context, topics []string) context.Context {
 	return context.WithValue(ctx, topicsKey{}, packTopics(topics))
 }
 
-// packTopics is a list of topics as the scripts take it.
+// packTopics packs a list of topics for the scripts.
 func packTopics(topics []string) string {
 	var list strings.Builder
 	for _, topic := range topics {

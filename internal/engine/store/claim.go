@@ -92,9 +92,9 @@ func (q *Shard) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]
 	return claimed, errors.Join(attempts.Err, stored.Err)
 }
 
-// Reclaim puts the messages of one claim back to where they waited, marked maybe
-// published: of a claim past its deadline, or as r says. more is true where there
-// are further ones.
+// Reclaim puts the messages of one claim back, marked maybe published: a claim
+// past its deadline, or the one that r names. more is true if there are further
+// ones.
 func (q *Shard) Reclaim(ctx context.Context, r message.Reclaim) (reclaimed int, more bool, err error) {
 	k, err := q.keysOf(q.number)
 	if err != nil {
@@ -112,7 +112,7 @@ func (q *Shard) Reclaim(ctx context.Context, r message.Reclaim) (reclaimed int, 
 	return int(answer.Int(0)), answer.Int(1) == 1, answer.Err
 }
 
-// HandOver gives the shard up at once where instance holds it.
+// HandOver gives the shard up at once if instance holds it.
 func (q *Shard) HandOver(ctx context.Context, instance string) error {
 	k, err := q.keysOf(q.number)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// WithDurability has the writes of a bridge confirmed: its claims, where they ask
-// for it ([Shard.Confirm]), and what [Rows] writes. It returns the queue, and is
-// called before that is used. A producer's calls name their own.
+// WithDurability sets the durability of a bridge's writes: its claims, confirmed
+// by [Shard.Confirm], and the writes of [Rows]. It returns the queue; call it
+// before the queue is used. A producer's calls name their own durability.
 func (q *Queue) WithDurability(d Durability) *Queue {
 	q.durable = d
 	return q
@@ -25,8 +25,8 @@ var (
 )
 
 // Confirm returns nil once a claim of the shard is as durable as the queue asks.
-// With any error the claim may not survive a failover; [ErrNoFsync] is that Redis
-// cannot confirm what is on its disk at all.
+// With any error the claim may not survive a failover; [ErrNoFsync] means that
+// this Redis cannot confirm writes to its disk at all.
 func (q *Shard) Confirm(ctx context.Context, token message.ClaimToken) error {
 	k, err := q.keysOf(q.number)
 	if err != nil {
@@ -42,9 +42,9 @@ func (q *Shard) Confirm(ctx context.Context, token message.ClaimToken) error {
 	return nil
 }
 
-// Unconfirmed asks every node now whether it confirms what the queue asks, and
-// returns, by shard, why it does not: nil where it does, and where nothing is asked. The
-// error is that the layout is not known.
+// Unconfirmed asks every node now whether it provides the queue's durability, and
+// returns, by shard, why it does not: nil if it does, or if the queue asks for none. It
+// fails if the layout is not known.
 func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
 	if !q.durable.Asked() {
 		return nil, nil
@@ -72,8 +72,8 @@ func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
 	return whys, nil
 }
 
-// confirm runs a script of one key until what was written before it is as durable
-// as the queue asks. The anchor is as for [conn.Confirmer.RunConfirmed].
+// confirm runs a script of one key until the writes before it are as durable as
+// the queue asks. The anchor is as for [conn.Confirmer.RunConfirmed].
 func (q *core) confirm(ctx context.Context, anchor string, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
 	place, err := q.conn.Enter(ctx, q.durable, anchor)
 	if err != nil {

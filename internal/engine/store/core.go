@@ -15,14 +15,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// core is what the doors of one queue share.
+// core is what the views of one queue share.
 type core struct {
 	keys    keys.Queue
 	conn    *conn.Confirmer
 	clocks  *clock.Clocks
 	layouts *layout.Registry
-	ledger  func(shard int) // nil: settling tells no rows, see WithLedger
-	durable Durability      // what a bridge writes must be, see WithDurability
+	ledger  func(shard int) // nil: settling writes no ledger, see WithLedger
+	durable Durability      // of a bridge's writes, see WithDurability
 
 	coalescer    *coalescer       // nil: each call has runs of its own
 	onRepetition func(Repetition) // may be nil
@@ -34,7 +34,7 @@ func (q *core) Name() string { return q.keys.Name }
 // Keys names the queue's keys.
 func (q *core) Keys() keys.Queue { return q.keys }
 
-// Now estimates Redis' clock; before the layout was loaded it is our own.
+// Now estimates Redis' clock; before the layout was loaded it returns our own.
 func (q *core) Now() time.Time {
 	if ms, ok := q.clocks.Queue.NowMs(); ok {
 		return time.UnixMilli(ms)
@@ -51,11 +51,11 @@ func (q *core) Clock(ctx context.Context) (time.Time, error) {
 }
 
 // Layout returns the layout in use, which is loaded when it is first needed and
-// when a shard has refused it. Its error is [ErrNoLayout] where there is none.
+// after a shard has refused it. Its error is [ErrNoLayout] if there is none.
 func (q *core) Layout(ctx context.Context) (*Layout, error) { return q.layouts.Current(ctx) }
 
-// KnownLayout is the layout in use if Redis has told it within that time, nil else.
-// It asks nobody.
+// KnownLayout returns the layout in use if it was read from Redis within that time,
+// else nil. It makes no call.
 func (q *core) KnownLayout(within time.Duration) *Layout {
 	if l := q.layouts.InUse(); l != nil && l.Age() <= within {
 		return l
@@ -75,8 +75,8 @@ func (q *core) AwaitLayout(ctx context.Context) (l *Layout, err error) {
 	return l, err
 }
 
-// repeat calls a read, or a write that may as well happen twice, until it has an
-// answer or ctx ends. Where a shard refuses it, see [layout.Registry.Reconcile].
+// repeat calls a read, or an idempotent write, until it has an answer or ctx ends.
+// After a refusal it reconciles the layout, see [layout.Registry.Reconcile].
 func (q *core) repeat(ctx context.Context, do func(*Layout) error) error {
 	ctx, cancel := context.WithTimeout(ctx, MaxCall)
 	defer cancel()

@@ -1,41 +1,41 @@
-// Package store keeps the delayed messages in Redis; no package of ours but this
-// one and those below it speaks Redis.
+// Package store keeps the delayed messages in Redis. Only this package and those
+// below it speak to Redis.
 //
-// # Doors
+// # Views
 //
-// A [Queue] is one delay queue. Each reader has a door, with what it needs and no
-// more:
+// A [Queue] is one delay queue. Each kind of caller has a view with what it needs
+// and no more:
 //
 //	[Producer]  schedule, cancel, reschedule
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
 //	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
-//	[Members]   heartbeats of the instances, and what they hear by them
+//	[Members]   heartbeats of the instances, with the pauses and rates that they share
 //
-// and [Queue.Layouts] finds and changes the layout. The doors share a core: the
-// queue's name, the clocks, the layout in use. A producer's call and a row's are
-// one machine: call.go tells what is known of a call, caller.go which runs follow until all
-// are answered, run.go is one run, and send.go sends it, with others of its node.
+// and [Queue.Layouts] finds and changes the layout. The views share a core: the queue's
+// name, the clocks, the layout in use. Calls of producers and for rows are one machine:
+// call.go has the state of a call, caller.go decides which runs follow until all are
+// answered, run.go is one run, and send.go sends it, with others of its node.
 //
-// What is not on the way of a message is in packages that import this one, and reach the
-// queue by [Queue.Run], [Queue.Redis], [Queue.Repeat] and the layout:
+// Packages off a message's path import this one, and reach the queue by [Queue.Run],
+// [Queue.Redis], [Queue.Repeat] and the layout:
 //
-//	inspect   all that looks: one message, lists, stats, counters, forecast, audit; and what
-//	          operators do by hand
-//	job       the same done to many messages
-//	verify    whether all that the keys hold is whole; mends it
+//	inspect   reads for operators: one message, lists, stats, counters, forecast, audit; and
+//	          what operators do by hand
+//	job       one operation on many messages
+//	verify    checks whether the keys agree with each other, and repairs them
 //
 // The packages below, each of which imports only those above it in this list:
 //
 //	keys      the names of the keys
-//	scripts   the Lua files, and how their replies are read
-//	sound     what must hold of what the keys have: invariant I6
-//	rediserr  what an error says: whether the command ran, and why it failed
-//	conn      how a script is run: on its node, with others, until it is confirmed
-//	clock     the clocks of the servers, estimated
-//	hints     what Redis tells by pub/sub
-//	pause     how the pauses of a queue are written down
-//	layout    how the queue is spread over its shards, and how that changes
-//	rights    what a user of Redis must be allowed, by its role
+//	scripts   the Lua files, and the decoding of their replies
+//	sound     invariant I6: what must hold between the keys
+//	rediserr  the meaning of an error: whether the command ran, and why it failed
+//	conn      runs a script: on its node, with others, until it is confirmed
+//	clock     estimates the clocks of the servers
+//	hints     hints by pub/sub
+//	pause     the stored form of a queue's pauses
+//	layout    how the queue is spread over its shards, and changes of that
+//	rights    the rights that a user of Redis needs, by role
 //
 // # Data model
 //
@@ -78,57 +78,57 @@
 //	                               "by", tab, topic -> the same instant and who has paused it
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
-// hint that cannot be published is no error of the script.
+// script does not fail if it cannot publish a hint.
 //
 // The id in these keys is [message.Member]: the ID, or Key, NUL and ID.
 //
 // # Scores
 //
-// The score of a message that was never claimed is its due time in milliseconds;
-// that of a retry is when it is tried again, while its attempts keep the due time
-// that was promised. A message of a route that is unavailable is parked: its score
-// is slot * 2^42 + promised due_ms, so that it stands behind all that is not
-// parked, in due order within its slot. Slots are given by the poller that holds
-// the shard. Which route has which slot is told by routes, for people and for the
-// next holder; where a failover has lost that, what is parked is still found by
-// its score. A parked message waits, for every verb of a producer.
+// The score of a message that was never claimed is its due time in milliseconds.
+// The score of a retry is the time of its next attempt, and its attempts keep the
+// promised due time. A message of an unavailable route is parked: its score is
+// slot * 2^42 + promised due_ms, so that it comes after all messages that are not
+// parked, in due order within its slot. The poller that holds the shard assigns
+// the slots. The key routes says which route has which slot, for operators and for
+// the next holder; if a failover has lost it, parked messages are still found by
+// score. For every verb of a producer, a parked message waits.
 //
 // # Tags
 //
-// A message carries its tags as a header, [message.HeaderTags], so that all that
-// carries a message carries them: rows, compensations, dead letters. The index has
-// an entry for each tag of each message, for as long as the message is anywhere. What
-// creates or ends a message keeps it, in the same script: by the message itself, in
-// which the header comes first (shared/tags.lua), or, where an acknowledged message
-// is not read, by what its claim has told. Messages without tags cost no command.
-// Whoever lists by a tag reads the messages anyway, so an entry of one that lost its
-// body, or that a bridge of an older version has settled, is passed over.
+// A message carries its tags as a header, [message.HeaderTags], so rows,
+// compensations and dead letters carry them, too. The index has an entry for each tag
+// of each message, for as long as the message exists. The script that creates or ends
+// a message also updates the index. It reads the tags from the message, in which the
+// header comes first (shared/tags.lua); for an acknowledged message, which it does
+// not read, the claim has returned them. Messages without tags cost no command. A
+// listing by tag reads the messages anyway, so it skips the entries of messages that
+// lost their body or were settled by an older version.
 //
 // # History
 //
-// A queue may remember what became of its messages. The script that ends one writes it
-// down before anything else: there a Redis at its memory limit refuses it, and no error of
-// it is the script's. So the history is never in the way, and never certain. It is trimmed
-// with each write. An end stays in its shard when homes move, so who finds nothing in the
-// homes of a message looks for its end in all shards, if the layout has ever changed.
-// An end does not say which life of the id it was of: it stays when the id is scheduled
-// again, or a dead letter is put back. Where the limit was lowered, each end takes some of
-// those along that are too many; where no history is kept any more, package verify does.
+// A queue may remember how its messages ended. The script that ends a message writes the
+// end before anything else, where a Redis at its memory limit refuses the write, and
+// ignores that error. So the history never stops anything, and is never guaranteed. Each
+// write trims it. An end stays in its shard when homes move, so if a message is in none of
+// its homes and the layout has ever changed, a reader searches all shards for its end. An
+// end does not say to which life of the id it belongs: it stays when the id is scheduled
+// again, or a dead letter is put back. After the limit was lowered, each new end removes
+// some of the excess; if the queue no longer keeps a history, package verify does.
 //
 // # Claims
 //
 // A claim takes messages out of due and packs them, as "length:score:id", under
-// its token. It is settled as a whole or in parts: what is kept is packed anew,
-// so that the length of what is packed tells how far it is. A reclaim puts each
-// message back at its score, and nothing over what waits (I2), whatever a claim
-// says. The instance in a token is a name and a boot id: a process never takes an
-// earlier one's claims for its own.
+// its token. It is settled as a whole or in parts: the rest is packed again, so
+// the length of the packed string shows the progress. A reclaim puts each message
+// back at its score, but never overwrites a waiting one (I2), whatever the claim
+// says. The instance in a token is a name and a boot id, so a process never
+// mistakes an earlier process' claims for its own.
 //
 // # Where a message is
 //
-// It waits: it is in due and msg. In flight: in msg and packed in claims, not
-// in due. Dead: in dead and deadmsg. So the messages in flight are those of msg
-// that are not in due, and this sum always holds over the counters of meta:
+// A waiting message is in due and msg. A message in flight is in msg and packed in
+// claims, but not in due. A dead one is in dead and deadmsg. So the messages in flight
+// are those in msg that are not in due, and the counters of meta always satisfy:
 //
 //	scheduled = waiting + in flight + dead + published + cancelled + replaced + purged + dropped
 //
@@ -136,73 +136,71 @@
 //
 // # Outbox messages
 //
-// A message that stands for a row of a database has a token that begins with
-// "~", made together with the row. Several writers bring it here, at the worst
-// late, under that token; see outbox.go for why its end leaves a tombstone for as
-// long as any of them may come. What happens to it without its row's doing is
-// written into the ledger, from where a bridge tells the row: that it was
-// published (where the queue was opened with the ledger), cancelled, dropped, replaced or
-// purged, or has another due time. Entries have no time to live, so that a
-// database may be down for long: every bridge with an outbox takes them out.
-// Tokens that begin with "~~" are those of messages without a row (a compensation
-// message of a producer without a database): tombstones, but no ledger. These
-// live for as long as the compensation is valid, and earlier layouts with them.
+// A message that stands for a row of a database has a token that begins with "~", made
+// together with the row. Several writers may bring it here under that token, some of them
+// late; outbox.go says why its end leaves a tombstone for as long as any of them may
+// come. The ledger records what happens to the message other than by its row: it was
+// published (if the queue was opened with the ledger), cancelled, dropped, replaced or
+// purged, or got another due time. A bridge copies that into the row. Entries do not
+// expire, because a database may be down for long; every bridge with an outbox removes
+// them. A token that begins with "~~" belongs to a message without a row (a compensation
+// message of a producer without a database). Its end leaves a tombstone, which lives for
+// as long as the compensation is valid and keeps earlier layouts alive, but no entry in
+// the ledger.
 //
 // # Changing the shards
 //
-// The number of shards may change while the queue is in use. The next layout is
-// written into the layout's key, as next: the intent. Then the meta of every
-// shard, old and new, is bound to it: the fence, which refuses producers that
-// know another epoch, and tells the whole layout. Then it is published. So
-// nothing is created in an old home once somebody may create in a new one.
-// Whoever is refused for long finishes the change; where a failover has lost a
-// fence, whoever meets it raises it. A fence of one life is never lowered.
+// The number of shards may change while the queue is in use. First the intent is
+// written: the next layout, in the layout's key, as next. Then the meta of every
+// shard, old and new, is bound to it by a fence, which refuses producers that know
+// another epoch and holds the whole layout. Then the layout is published. So nothing
+// is created in an old home once somebody may create in a new one. A caller that is
+// refused for long finishes the change; if a failover has lost a fence, whoever meets
+// the shard raises it again. A fence is never lowered within one life.
 //
 // Messages stay where they are. While earlier layouts live, calls visit the
 // homes of a message oldest first, and create in the newest only. A shard has
-// drained when no message in it has another home in the newest layout; when all
-// have for long enough, the earlier layouts are forgotten, and shards that are
-// not in the newest are dropped. The [layout.Keeper] does that.
+// drained when no message in it has another home in the newest layout. When all
+// shards have drained for long enough, the [layout.Keeper] forgets the earlier
+// layouts and drops the shards that are not in the newest.
 //
 // # A shard that was lost
 //
-// A shard in use without meta was lost, with its messages and its tombstones: a
-// script that was sent before must not take effect after it. So whoever meets it,
-// a producer, a poller or the keeper, binds it to an epoch that nobody has known
-// before, and then puts the layout under that epoch. No home changes, and so the
-// other shards are bound when somebody meets them. When the shard was made stands
-// in its meta, as born: by that bridges tell the loss, and [Rows.Put] which rows
-// are older. Who writes for a row writes under one epoch, see [ErrReload].
+// A shard in use without meta was lost, with its messages and its tombstones, so
+// a script sent before the loss must not take effect after it. Whoever meets the
+// shard (a producer, a poller or the keeper) binds it to a new epoch, and then
+// puts the layout under that epoch. No home changes, so the other shards are
+// bound when somebody meets them. The meta has the time at which the shard was
+// made, as born: bridges recognise the loss by it, and [Rows.Put] which rows are
+// older. A writer of rows writes under one epoch, see [ErrReload].
 //
 // # Rules of the scripts
 //
 // There is one Lua file per verb in scripts, with its own header. One clock: TIME, read
-// once. All reads and checks come before the first write. Redis checks a
-// script's first write only against its memory limit: every script but schedule
-// and replace starts with a write that is always allowed, or a full Redis could
-// never drain. A miss is false in Lua, not nil.
+// once. All reads and checks come before the first write. Redis checks only a script's
+// first write against its memory limit, so every script except schedule and replace
+// starts with a write that is always allowed; otherwise a full Redis could never drain.
+// A miss is false in Lua, not nil.
 //
 // # Durability
 //
-// WAIT and WAITAOF go behind the script on the same connection, in one pipeline
-// to the node that holds the key. From Redis 8 and Valkey 8 on they cover the
-// connection's own writes only, and a script that found its effect has written
-// nothing: touch.lua between them is a write that changes nothing. What they
-// count is checked; a shortfall is no error of the call. Where one has waited in
-// vain, others do not, but for one at a time; and a part of the pool is never
-// used to wait, see conn/gate.go.
+// WAIT and WAITAOF follow the script on the same connection, in one pipeline to
+// the node that holds the key. From Redis 8 and Valkey 8 on they cover only the
+// connection's own writes, and a second run that finds its effect writes
+// nothing; so touch.lua comes between them, a write that changes nothing. Their
+// counts are checked; a shortfall does not fail the call. After one call has
+// waited in vain, only one at a time waits; and a part of the pool is never used
+// to wait, see conn/gate.go.
 //
-// What a bridge writes is as durable as its queue asks, see [Queue.WithDurability]:
-// a claim is confirmed apart from its making, since its poller goes on meanwhile; what
-// [Rows] writes is not done before it is confirmed. A settlement is never waited for.
+// A bridge's writes are as durable as its queue asks, see [Queue.WithDurability]. A claim is
+// confirmed by a call of its own, so that its poller can continue meanwhile; a write of [Rows]
+// is done only when it is confirmed. Nobody waits for the confirmation of a settlement.
 //
 // # One call, one effect
 //
-// A command may run twice: a client resends it, a proxy delivers it late. The
-// verbs of a producer (schedule, cancel, reschedule) carry an operation token, a
-// span of Redis' time outside of which the script changes nothing, and
-// the number of the run; see call.go. Tombstones that have expired are taken out by who
-// has seen that clock run for as long as they live without being set: otherwise one that
-// is set forward and back would take some along that a further run looks for. The verbs of a poller carry the claim's
-// token.
+// A command may run twice: a client resends it, a proxy delivers it late. The verbs of a producer (schedule,
+// cancel, reschedule) carry an operation token, a span of Redis' time outside of which the script changes
+// nothing, and the number of the run; see call.go. Expired tombstones are removed only by a client that has
+// seen Redis' clock run for a tombstone's life without a step. Otherwise a clock set forward and back would
+// remove tombstones that a second run needs. The verbs of a poller carry the claim's token.
 package store

@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// OnceKept is how long the answer of a request under an idempotency key is kept.
+	// OnceKept is how long Redis keeps the answer of a request under an idempotency key.
 	OnceKept = 24 * time.Hour
-	// onceTraced is how long a message that was created under one leaves a tombstone:
-	// longer than its record, which may be of another node's clock.
+	// onceTraced is how long the tombstone of a message created under such a key
+	// lives: longer than the record, whose node may have another clock.
 	onceTraced = OnceKept + time.Hour
 )
 
-// OnceState is what becomes of a request under an idempotency key.
+// OnceState is the state of a request under an idempotency key.
 type OnceState int
 
 // The states, as oncebegin.lua has them.
 const (
-	// OnceBegun: it is the first one, and is to be ended.
+	// OnceBegun: this is the first request, and must be ended.
 	OnceBegun OnceState = 1
-	// OnceAgain: as OnceBegun, but an earlier one has begun and told of no end.
+	// OnceAgain: as OnceBegun, but an earlier request has begun and never ended.
 	OnceAgain OnceState = 2
-	// OnceAnswered: the first one has its answer.
+	// OnceAnswered: the first request has an answer.
 	OnceAnswered OnceState = 3
-	// OnceUnderWay: the first one is.
+	// OnceUnderWay: the first request is under way.
 	OnceUnderWay OnceState = 4
-	// OnceOther: the first one was another request.
+	// OnceOther: the key was used for a different request.
 	OnceOther OnceState = 5
 )
 
@@ -46,22 +46,22 @@ const (
 //
 // # Why it creates each message once
 //
-// Its record, in Redis, is written before anything is scheduled: it has the fingerprint
-// of the request, a plan, of which the ids and the tokens of all its messages are made,
-// and a lease, longer than the request may take. A script that creates one of them
-// leaves a tombstone under its token in the same step, which tells code and due time, and
-// outlives the record. So whoever repeats a request that told of no end, since its bridge
-// died, finds for each message what was done, whatever has become of it since, or that
-// nothing was: then it is not done by anybody else, and is not marked maybe published.
-// Tombstones stay in their shards: where the layout has changed since, what an unended
-// request did is unknown, and it creates nothing any more.
+// Its record in Redis is written before anything is scheduled. It has the fingerprint of
+// the request, a plan, from which the ids and the tokens of all its messages are derived,
+// and a lease, longer than the request may take. The script that creates a message leaves
+// a tombstone under its token in the same step, with code and due time, which outlives
+// the record. So if the bridge died before the end of a request, a repetition finds for
+// each message what was done, whatever has happened to it since; or it finds that nothing
+// was done and nobody else will do it, so the message needs no mark. Tombstones stay in
+// their shards: if the layout has changed since, the result of an unended request is
+// unknown, and its repetition creates nothing.
 //
-// Record and tombstones are as durable as Redis: where a failover, or an eviction, takes
-// the record, a repetition is a new request. Of one primary, a message that is confirmed
-// has its record confirmed.
+// Record and tombstones are as durable as Redis: if a failover or an eviction takes the
+// record, a repetition is a new request. On one primary, a confirmed message has a
+// confirmed record.
 type Once struct {
 	State OnceState
-	// Answer is the first one's, of OnceAnswered.
+	// Answer is the first request's, for OnceAnswered.
 	Answer []byte
 
 	q           *Producer
@@ -70,21 +70,21 @@ type Once struct {
 	begun       ulid.ULID
 }
 
-// onceCall says that a call is one of a [Once].
+// onceCall marks a call as part of a [Once].
 type onceCall struct {
 	isRepeat bool
 	epoch    string // when it began
 }
 
-// errOnceMoved is why a repetition does nothing.
+// errOnceMoved is why a repetition changes nothing.
 var errOnceMoved = errors.New("the queue's layout has changed since the first request began")
 
-// errOnceLost is returned where a request cannot tell of its end.
+// errOnceLost is returned if a request cannot record its end.
 var errOnceLost = errors.New("the record of the idempotency key is another's by now, or is gone")
 
-// Once begins a request under an idempotency key of that name, whose fingerprint tells it
-// from other requests, both [Digest]s. It must end within the lease. Redis keeps the
-// record for [OnceKept]. The errors are [ErrUnavailable], [ErrNoLayout] and [ErrFull]:
+// Once begins a request under an idempotency key. name is the [Digest] of the key,
+// fingerprint that of the request. The request must end within the lease. Redis keeps the
+// record for [OnceKept]. The errors are [ErrUnavailable], [ErrNoLayout] and [ErrFull];
 // nothing was scheduled then.
 func (q *Producer) Once(ctx context.Context, name, fingerprint string, lease time.Duration) (*Once, error) {
 	o := &Once{q: q, key: q.keys.Once(name), owner: rand.Text()}
@@ -106,7 +106,7 @@ func (q *Producer) Once(ctx context.Context, name, fingerprint string, lease tim
 	return o, errors.Join(err, full)
 }
 
-// parse reads a plan, which is of no use in some states.
+// parse parses a plan, which some states do not need.
 func (o *Once) parse(plan string) (err error) {
 	if plan == "" {
 		return nil
@@ -118,7 +118,7 @@ func (o *Once) parse(plan string) (err error) {
 	return nil
 }
 
-// Digest is of texts, each with its length, so that other texts have another one.
+// Digest hashes texts, each with its length, so that different texts have different digests.
 func Digest(texts ...string) string {
 	hash := sha256.New()
 	for _, text := range texts {
@@ -128,15 +128,15 @@ func Digest(texts ...string) string {
 	return base64.RawURLEncoding.EncodeToString(hash.Sum(nil))
 }
 
-// ID is the id of the request's n-th message, where it brings none: always the same.
+// ID returns the id of the request's n-th message, if that has none of its own: always the same.
 func (o *Once) ID(n int) string {
 	id := o.begun
 	sum := sha256.Sum256(fmt.Appendf(nil, "id %s %d", o.seed, n))
-	_ = id.SetEntropy(sum[:10]) // It is as long as it must be.
+	_ = id.SetEntropy(sum[:10]) // The length is right.
 	return id.String()
 }
 
-// Call is the request's n-th message as a call, for [Request.Earlier], inside an error.
+// Call returns the request's n-th message as a call for [Request.Earlier], wrapped in an error.
 func (o *Once) Call(n int, id, key string, replace bool) error {
 	verb := scheduleVerb.name
 	if replace {
@@ -149,14 +149,14 @@ func (o *Once) Call(n int, id, key string, replace bool) error {
 	}}
 }
 
-// Answered ends the request: its answer is kept, and repeated from now on. Where there is
-// an error, it is not, and the request is as one that told of no end.
+// Answered ends the request and stores its answer, which repetitions return from now on.
+// After an error, the request counts as one that has not ended.
 func (o *Once) Answered(ctx context.Context, answer []byte) error { return o.end(ctx, "a", answer) }
 
-// LetGo leaves the request to whoever repeats it.
+// LetGo leaves the request to its next repetition.
 func (o *Once) LetGo(ctx context.Context) error { return o.end(ctx, "r", nil) }
 
-// Forget ends a request of which nothing was done: its key counts as unused.
+// Forget ends a request that has changed nothing, so that its key counts as unused.
 func (o *Once) Forget(ctx context.Context) error { return o.end(ctx, "f", nil) }
 
 func (o *Once) end(ctx context.Context, what string, answer []byte) error {

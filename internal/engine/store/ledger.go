@@ -12,19 +12,19 @@ import (
 
 // WithLedger makes settling tell the rows of outbox messages that these were
 // published: by an entry in the ledger of the shard, which stays until
-// [Rows.ForgetFates]. notify is called after a settle that wrote some; it may
-// be missed where the settle's answer was lost, and must not block. It returns
-// the queue, and is called before that is used. Without it only what others than
-// the row do (cancel, replace, purge, reschedule) is told.
+// [Rows.ForgetFates]. notify is called after a settle that wrote entries, unless
+// the settle's answer was lost; it must not block. WithLedger returns the queue;
+// call it before the queue is used. Without it the ledger has only changes by
+// others than the row: cancel, replace, purge and reschedule.
 func (q *Queue) WithLedger(notify func(shard int)) *Queue {
 	q.ledger = notify
 	return q
 }
 
-// Fate is what became of an outbox message without its row's doing.
+// Fate is what happened to an outbox message other than by its row.
 type Fate byte
 
-// The fates, as the ledger has them.
+// The fates, as the ledger stores them.
 const (
 	// FatePublished: the broker has acknowledged it.
 	FatePublished Fate = 'p'
@@ -40,16 +40,16 @@ type RowFate struct {
 	What           Fate
 	// DueAt is the new due time of FateMoved.
 	DueAt time.Time
-	// Maybe says that a copy of what was moved or cancelled may be out.
+	// Maybe says that a copy of the moved or cancelled message may be out.
 	Maybe bool
 
 	entry string
 }
 
-// FatePage returns about most entries of the shard's ledger, from a cursor
-// that is 0 at first, and the next cursor, 0 at the end. They are in no order;
-// until they are forgotten they may be returned again, and a token's entry may
-// change: from FateMoved to the others.
+// FatePage returns about most entries of the shard's ledger in no order, from a
+// cursor that is 0 at first, and the next cursor, 0 at the end. An entry may be
+// returned again until it is forgotten, and may change from FateMoved to
+// another fate.
 func (q *Rows) FatePage(ctx context.Context, shard int, cursor uint64, most int) ([]RowFate, uint64, error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
@@ -77,8 +77,8 @@ func parseFate(token, entry string) RowFate {
 }
 
 // ForgetFates removes entries that [Rows.FatePage] returned from the shard's
-// ledger, unless they have changed since. What was published or cancelled leaves a
-// tombstone: a writer that has lost its row's lock may come yet.
+// ledger, unless they have changed since. A published or cancelled message leaves
+// a tombstone, since a writer that has lost its row's lock may still come.
 func (q *Rows) ForgetFates(ctx context.Context, shard int, rows []RowFate) error {
 	k, err := q.keysOf(shard)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// markStale marks the messages of a settlement that came too late, where they
-// were handed to the broker and live on. Where the settlement was repeated and
-// there is none, it was our own doing that the claim had ended: it is not stale.
+// markStale marks the live messages of a late settlement that were handed to the
+// broker. If the settlement was repeated and no message lives, our own first run
+// has ended the claim, so it is not stale.
 //
-// It is a step of its own, since it may have to read large bodies. Where it does
-// not happen, whatever ended the claim has marked its messages, but for a
-// failover, in which a crash before the settlement is the same.
+// It is a step of its own, since it may have to read large bodies. If it does
+// not happen, whatever ended the claim has marked the messages; the exception is
+// a failover, which equals a crash before the settlement.
 func (q *Shard) markStale(ctx context.Context, k keys.Shard, s *message.Settlement) (stale bool, err error) {
 	stale = !s.Repeated
 	for handed := handedOut(s); len(handed) > 0; {
@@ -37,8 +37,8 @@ func (q *Shard) markStale(ctx context.Context, k keys.Shard, s *message.Settleme
 	return stale, nil
 }
 
-// handedOut are the messages that were or may have been handed to the broker,
-// and their tokens.
+// handedOut returns the messages that were or may have been handed to the
+// broker, and their tokens.
 func handedOut(s *message.Settlement) []any {
 	var list []any
 	for i := range s.Verdicts {
@@ -50,7 +50,7 @@ func handedOut(s *message.Settlement) []any {
 	return list
 }
 
-// tokenOf is a token that nothing has where the message could not be decoded.
+// tokenOf returns the message's token, or one that nothing has if the message could not be decoded.
 func tokenOf(m *message.Claimed) string {
 	if len(m.Token) != message.TokenLength {
 		return strings.Repeat("-", message.TokenLength)

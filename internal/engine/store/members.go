@@ -14,24 +14,24 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Members is a queue as the instances see it that share its shards.
+// Members is the view of a queue for the instances that share its shards.
 type Members struct{ *core }
 
-// Members is the instances' door.
+// Members returns the instances' view of the queue.
 func (q *Queue) Members() *Members { return &Members{q.core} }
 
-// Heartbeat is when an instance was last heard.
+// Heartbeat is the last heartbeat of an instance.
 type Heartbeat struct {
 	Instance string
-	// At is in milliseconds of Redis' clock, which may be set back: that it changes
-	// tells that the instance lives, that it is old tells nothing.
+	// At is in milliseconds of Redis' clock, which may be set back. A change of it
+	// means that the instance lives; its age means nothing.
 	At int64
 }
 
-// Heartbeat says that the instance lives, and returns the last heartbeat of each,
-// this one's among them, sorted by instance. The caller decides which of them
-// live; those that were silent for forgetAfter by Redis' clock are removed.
-// It also returns what is paused, by topic: since when.
+// Heartbeat records that the instance lives, and returns the last heartbeat of
+// each instance, this one included, sorted by instance. The caller decides which
+// of them live; instances silent for forgetAfter by Redis' clock are removed. It
+// also returns the paused topics, with the time at which each pause began.
 func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter time.Duration) ([]Heartbeat, map[string]time.Time, error) {
 	cmd, err := q.conn.RunQuiet(ctx, scripts.Heartbeat, []string{q.keys.Instances(), q.keys.Paused()},
 		instance, forgetAfter.Milliseconds())
@@ -58,12 +58,12 @@ func (q *Members) Heartbeat(ctx context.Context, instance string, forgetAfter ti
 	return beats, since, errors.Join(r.Err, entries.Err, pauses.Err, err)
 }
 
-// mostRates is how many rates one script takes of.
+// mostRates is how many rates one script handles.
 const mostRates = 500
 
-// TakeRates takes what the queue's rates allow, of all instances together, or gives back what
-// was not used of it; granted is how much of each. It is at most what has come in since it was
-// taken last, and a second's worth. An error means that it may have been taken or not.
+// TakeRates takes from the queue's rates, which all instances share, or gives back what was
+// not used; granted is how much of each. It is at most what has accrued since the last take,
+// and at most a second's worth. After an error it may or may not have been taken.
 func (q *Members) TakeRates(ctx context.Context, asked []message.RateRequest) (granted []int, err error) {
 	for from := 0; from < len(asked); from += mostRates {
 		args := make([]any, 0, 3*mostRates)
@@ -85,7 +85,7 @@ func (q *Members) TakeRates(ctx context.Context, asked []message.RateRequest) (g
 	return granted, nil
 }
 
-// Leave forgets the instance, and tells the others.
+// Leave removes the instance, and tells the others.
 func (q *Members) Leave(ctx context.Context, instance string) error {
 	if _, err := q.conn.Run(ctx, scripts.Leave, []string{q.keys.Instances()}, instance); err != nil {
 		return fmt.Errorf("leave: %w", err)

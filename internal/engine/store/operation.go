@@ -11,7 +11,7 @@ import (
 )
 
 // An operation of a row may be applied again at any time, so each of its runs
-// asks first what an earlier one has answered.
+// first looks for an earlier answer.
 const anyRun = 2
 
 var cancelRowVerb = verb{
@@ -43,8 +43,8 @@ func operationHead(r *run) []any {
 	return []any{r.layout.Epoch, r.spanAndOld(), anyRun, Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 }
 
-// answerToken is under what the answer of an operation is remembered: under its
-// token it would be taken for the end of the message of that token.
+// answerToken is the token under which Redis remembers the answer of an operation. Under
+// the operation's own token, the answer would look like the end of that token's message.
 func answerToken(token string) string { return "=" + token[len(message.OutboxMark):] }
 
 // Operation is a row that cancels or reschedules a message.
@@ -52,8 +52,8 @@ type Operation struct {
 	ID, Key string
 	// Token is the operation's own: 16 bytes that begin with '~'.
 	Token string
-	// Target is the token in force of the message's row. Another message of that
-	// identity is left alone.
+	// Target is the token in force of the message's row. A different message of
+	// that identity is left alone.
 	Target string
 }
 
@@ -61,20 +61,18 @@ func (o *Operation) call() *call {
 	return &call{params: params{id: o.ID, key: o.Key, token: o.Token, target: o.Target}}
 }
 
-// CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late
-// [Rows.Put] under the target brings the message here, also where there was
-// nothing to cancel (NotFound). Two more codes, EndedPublished and EndedCancelled,
-// tell what had become of it before.
-// The ledger does not tell of what the row itself has cancelled. How ctx must end
-// is told at Put, and what [ErrReload] and [ErrNotDurable] ask for. It may be repeated; once a minute has passed since it took
-// effect, the answer is NotFound.
+// CancelRow is [Producer.Cancel] for a row. For as long as a tombstone lives no late [Rows.Put] under the
+// target brings the message here, even if there was nothing to cancel (NotFound). Two more codes,
+// EndedPublished and EndedCancelled, say how it had ended before. The ledger gets no entry for a cancel by
+// the row itself. See Put for how ctx must end, and for [ErrReload] and [ErrNotDurable]. It may be repeated;
+// from a minute after it took effect on, the answer is NotFound.
 func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 	return q.operate(ctx, &cancelRowVerb, o.call())
 }
 
 // RescheduleRow is [Producer.Reschedule] for a row, see [Rows.CancelRow]. Done and
 // DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
-// here, and the target has ended; the row is to be brought here under Token.
+// here, and the target has ended; put the row under Token.
 func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
 	c := o.call()
 	c.params.when = at(due)

@@ -28,31 +28,31 @@ var putVerb = verb{
 	pinned: true,
 }
 
-// Put brings the messages of rows to Redis, each once under its token, whoever
-// else does the same and however often. There is one answer a row, by index:
+// Put brings the messages of rows to Redis, each once under its token, even if
+// others do the same at the same time. It returns one answer per row, by index:
 //
-//   - Created: it is here now.
+//   - Created: the message is here now.
 //   - Mine: it is here already, waiting, in flight or dead.
 //   - EndedPublished, EndedCancelled, EndedMoved: it has ended; nothing was done.
 //   - Waiting, InFlight, Dead: another message of that identity is in the way.
 //
-// Errors are those of [Producer.Schedule], and [ErrReload]: the caller takes its
-// lock anew; and [ErrNotDurable] where this is not confirmed as [Queue.WithDurability]
-// asks. After that and [ErrUnknown] it may be repeated at any time. A row that may have
-// been brought here and ended longer ago than its tombstone lives must have a
-// [Mark]: a minute, or since its Until.
+// Errors are those of [Producer.Schedule]; [ErrReload], after which the caller must
+// lock its row again; and [ErrNotDurable], if the write is not confirmed as
+// [Queue.WithDurability] asks. After that and [ErrUnknown] it may be repeated at any
+// time. A row needs a [Mark] if its message may have been here and ended before its
+// tombstone expired: a minute ago, or since its Until.
 //
-// Where the caller's right to write the row ends (that of one who holds the
-// row's lock, if its connection breaks), ctx must end within [MaxCall] of the
-// instant since which it has had that right, by the monotonic clock: no run
-// takes effect later than one timeout after ctx.
+// If the caller's right to write the row may end (a lock ends with its
+// connection), ctx must end within [MaxCall] of the instant at which it got
+// that right, by the monotonic clock: no run takes effect later than one
+// timeout after ctx.
 func (q *Rows) Put(ctx context.Context, rows []Row) []Answer {
 	return q.put(ctx, time.Time{}, rows)
 }
 
-// PutWithin is Put for one who cannot know later than at that instant, of the
-// monotonic clock, whether the rows are still what they were: no run takes
-// effect after it, and none is repeated that may have happened (ErrUnknown).
+// PutWithin is Put for a caller that knows the rows to be unchanged only until
+// deadline, by the monotonic clock: no run takes effect after it, and a run
+// that may have happened is not repeated (ErrUnknown).
 func (q *Rows) PutWithin(ctx context.Context, deadline time.Time, rows []Row) []Answer {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errDeadline)
 	defer cancel()

@@ -26,22 +26,22 @@ var renewVerb = verb{
 	pinned: true,
 }
 
-// errBefore is returned where a message would take the place of one that is no row's.
+// errBefore is returned if a message would replace one that belongs to no row.
 var errBefore = errors.New("only a message under another row's token gives way")
 
-// Renew puts messages of rows in the place of those of their identities that wait under
-// Row.Before, a token that is in force no more: the row's before a reschedule, or that of
-// a row that has ended. Redis has it where it was put back to an earlier state. There is
-// one answer a row, by index:
+// Renew replaces waiting messages under Row.Before by the rows' messages of the same
+// identity. Row.Before is a token no longer in force: the row's own from before a
+// reschedule, or that of a row that has ended. Redis has such messages after a restore.
+// It returns one answer per row, by index:
 //
 //   - Replaced: it is here now. DoneMaybePublished: and it is marked.
 //   - Mine: it was here already.
 //   - InFlight: the other one is being published. NotFound: it waits no more.
 //   - EndedPublished, EndedCancelled, EndedMoved: as for [Rows.Put].
 //
-// The caller holds the row's lock, and knows that no row lives under Before. Its Mark is
-// not MarkDueIfOlder. Errors, how ctx must end, and when it may be repeated are told at
-// [Rows.Put].
+// The caller holds the row's lock, and knows that no live row has the token Before. Its
+// Mark is not MarkDueIfOlder. See [Rows.Put] for errors, for how ctx must end, and for
+// repetitions.
 func (q *Rows) Renew(ctx context.Context, rows []Row) []Answer {
 	v := renewVerb
 	v.epoch, v.durable = q.epoch, q.durable
@@ -66,9 +66,9 @@ func (q *Rows) Renew(ctx context.Context, rows []Row) []Answer {
 	return list
 }
 
-// Tokens are those of the messages of rows' identities that Redis has, waiting or in
-// flight, where these stand for rows; by index, empty where it has none. Of a row it needs
-// ID and Key of the message.
+// Tokens returns, by index, the token of the message that Redis has of each row's
+// identity, waiting or in flight; empty if it has none, or one that belongs to no row. Of
+// a row it needs ID and Key of the message.
 func (q *Rows) Tokens(ctx context.Context, list []Row) ([]string, error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {

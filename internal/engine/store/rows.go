@@ -12,23 +12,23 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Rows is a queue as those see it whose messages stand for rows of a database:
-// the outbox's relay, settler and auditor, and what writes compensation
-// messages.
+// Rows is the view of a queue for those whose messages stand for rows of a
+// database: the outbox's relay, settler and auditor, and the consumer of
+// compensation messages.
 type Rows struct {
 	*core
 
 	epoch string // see Pin
 }
 
-// Rows is the outbox's door.
+// Rows returns the outbox's view of the queue.
 func (q *Queue) Rows() *Rows { return &Rows{core: q.core} }
 
-// Pin returns the door as it is now: its Put, PutWithin, CancelRow and
-// RescheduleRow answer [ErrReload] when the layout is another one, and a layout
-// that Redis has lost a shard of is. So who pins it before it takes a row's lock,
-// or commits, writes nothing by what it knew before a loss. An unpinned door does
-// so from the beginning of each call.
+// Pin returns a view bound to the epoch in force: its Put, PutWithin, CancelRow
+// and RescheduleRow answer [ErrReload] once the epoch has changed, as it does
+// when Redis loses a shard. So a caller that pins before it locks a row, or
+// commits, never writes by what it knew before a loss. An unpinned view binds
+// each call at its start.
 func (q *Rows) Pin(ctx context.Context) (*Rows, error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
@@ -37,11 +37,11 @@ func (q *Rows) Pin(ctx context.Context) (*Rows, error) {
 	return &Rows{core: q.core, epoch: layout.Epoch}, nil
 }
 
-// Life is that of the queue when the door was pinned, see [Layout.Life]; empty where it is not pinned.
+// Life returns the queue's life when the view was pinned, see [Layout.Life]; empty if it is not pinned.
 func (q *Rows) Life() string { return layout.LifeOf(q.epoch) }
 
-// Born is since when each shard in use has what it has, by Redis' clock: what it
-// had before, Redis has lost. It is zero where that is unknown.
+// Born returns when each shard in use was made, by Redis' clock; zero if that is
+// unknown. Redis has lost whatever a shard had before.
 func (q *Rows) Born(ctx context.Context) ([]time.Time, error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (q *Rows) Born(ctx context.Context) ([]time.Time, error) {
 	return q.layouts.Born(ctx, layout)
 }
 
-// Absent is the code where nothing is known of the row's message, see [Rows.Peek].
+// Absent is the code if nothing is known of the row's message, see [Rows.Peek].
 const Absent = free
 
 var peekVerb = verb{
@@ -80,21 +80,21 @@ func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	return answers(calls)
 }
 
-// RowsPage are the messages of a shard that stand for rows of a database and
-// wait: about most of them, from a cursor that is "0" at first, and the next one,
-// "0" at the end. bytes is how much of bodies Redis has read for it, in scripts
-// of MaxBatchBytes at the most. A message may come twice.
+// RowsPage returns about most waiting messages of a shard that stand for rows of
+// a database, from a cursor that is "0" at first, and the next cursor, "0" at the
+// end. bytes is the size of the bodies that Redis has read for it, in scripts of
+// at most MaxBatchBytes. A message may come twice.
 func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int) (rows []RowFate, next string, bytes int, err error) {
 	return q.readRows(ctx, shard, []any{cursor, min(most, rowsBatch), MaxBatchBytes})
 }
 
-// rowsOf are those of the members that a shard has, and that stand for rows.
+// rowsOf returns those of the members that a shard has and that stand for rows.
 func (q *Rows) rowsOf(ctx context.Context, shard int, members []any) (rows []RowFate, err error) {
 	rows, _, _, err = q.readRows(ctx, shard, append([]any{"0", 0, MaxBatchBytes}, members...))
 	return rows, err
 }
 
-// readRows runs the script until it has read all that it was asked for.
+// readRows runs the script until it has read everything asked for.
 func (q *Rows) readRows(ctx context.Context, shard int, args []any) (rows []RowFate, next string, bytes int, err error) {
 	k, err := q.keysOf(shard)
 	if err != nil {
@@ -119,15 +119,15 @@ func (q *Rows) readRows(ctx context.Context, shard int, args []any) (rows []RowF
 	}
 }
 
-// How many messages one script looks at, at the most: see verb.most.
+// The most messages that one script reads, see verb.most.
 const (
 	rowsBatch   = 400
 	removeBatch = 80
 )
 
-// Remove removes messages of rows that have ended as What says, where they wait
-// under that very token, and returns how many it has removed. A message in
-// flight stays. It may be repeated.
+// Remove removes the waiting messages of ended rows, if they wait under that
+// very token, and returns how many it removed; What says how the row ended. A
+// message in flight stays. It may be repeated.
 func (q *Rows) Remove(ctx context.Context, rows []RowFate) (removed int, err error) {
 	layout, err := q.Layout(ctx)
 	if err != nil {
@@ -151,7 +151,7 @@ func (q *Rows) Remove(ctx context.Context, rows []RowFate) (removed int, err err
 	return removed, nil
 }
 
-// removeFrom looks at the first of the rows, as many as one script may read.
+// removeFrom handles the first rows, as many as one script may read.
 func (q *Rows) removeFrom(ctx context.Context, l *Layout, k keys.Shard, rows []RowFate) (removed, looked int, err error) {
 	keys, history := l.WithHistory(k, []string{k.Due, k.Msg, k.Attempts, k.Gone, k.GoneTTL, k.Meta, k.Tags})
 	args := []any{Tombstone.Milliseconds(), MaxBatchBytes, history}

@@ -18,8 +18,8 @@ import (
 type verb struct {
 	name   string
 	script *scripts.Script
-	// most is how many messages one script takes, so that it blocks Redis for 5 ms
-	// at the most, see BenchmarkLongestScript.
+	// most is how many messages one script takes, so that it blocks Redis for at
+	// most 5 ms, see BenchmarkLongestScript.
 	most    int
 	durable Durability
 	keys    func(keys.Shard) []string
@@ -27,32 +27,32 @@ type verb struct {
 	head func(*run) []any
 	// each appends the arguments of one message.
 	each func([]any, *params) []any
-	// storedLast is set where what is stored stands behind the arguments of all.
+	// storedLast is set if the stored messages come after the other arguments of all messages.
 	storedLast bool
-	// asks is set where a run changes nothing but in the last home, so that it
-	// does not matter whether it happened.
+	// asks is set if a run changes something only in the last home, so that it
+	// does not matter whether an earlier visit happened.
 	asks bool
-	// gonettl is set where a run that is kept names that key of the tombstones, too.
+	// gonettl is set if a run names that key of the tombstones, too.
 	gonettl bool
-	// alone is set where the head is of these calls only, so that others' may not travel with them.
+	// alone is set if the head belongs to these calls only, so that others may not share the run.
 	alone bool
-	// ends is set where the script takes messages out: behind the head it is told what the
-	// queue remembers of them.
+	// ends is set if the script ends messages: after the head it gets the limits of the
+	// history.
 	ends bool
-	// pinned is set where no run may name another epoch than the first did, or than
-	// epoch, unless that is empty: a change, or a loss, ends the caller's right.
+	// pinned is set if all runs must name the epoch of the first, or epoch, if not
+	// empty, because a change or a loss ends the caller's right.
 	pinned bool
 	epoch  string
-	// within, unless zero, is when no run may take effect any more; then none is
-	// repeated that may have happened.
+	// within, unless zero, is the instant after which no run may take effect; a
+	// run that may have happened is then not repeated.
 	within time.Time
 }
 
-// kind is what calls have in common that may share a run of a script.
+// kind is what calls must have in common to share a run of a script.
 type kind struct {
 	shard  int
 	last   bool   // the shard is the last home of the messages
-	isOnce bool   // what it creates leaves a tombstone, and is not created again: see Once
+	isOnce bool   // a created message leaves a tombstone, and is not created again: see Once
 	second bool   // an earlier one may have happened
 	start  *start // of the calls, for second runs
 }
@@ -63,33 +63,33 @@ type run struct {
 	conn.Trip
 
 	layout *Layout
-	topics string // those that the callers may touch, see [WithTopics]
+	topics string // the topics that the callers may touch, see [WithTopics]
 	calls  []*call
-	turn   int // how many runs of the kind leave before it
-	bytes  int // of what the calls store, and of themselves
+	turn   int // how many runs of its kind leave before it
+	bytes  int // of the calls and of what they store
 	stored int // of these, what is stored
 	tags   int
 
 	server    *clock.Clock // of the shard
 	startMs   int64        // by it
 	sentMs    int64
-	span      string    // in which it may happen, by that clock
-	oldMs     int64     // tombstones that have expired by then may go
+	span      string    // in which it may take effect, by that clock
+	oldMs     int64     // tombstones that expired before may be removed
 	decidedAt time.Time // when the run can no longer happen
-	missing   error     // for its effect to be durable
+	missing   error     // why its effect is not durable
 	relative  bool      // some of the messages are due after a delay
-	history   string    // the shard's limits, where the verb ends messages and the queue keeps a history
+	history   string    // the shard's limits, if the verb ends messages and the queue keeps a history
 }
 
 const (
-	// mostArgs is how many arguments a script takes for each message, at the most.
+	// mostArgs limits the arguments of a script for each message.
 	mostArgs = 6
-	// callBytes is what a call counts for in a pipeline, beside what it stores.
+	// callBytes is a call's size in a pipeline, without what it stores.
 	callBytes = 256
 )
 
-// runsOf are the runs for the calls of parcels to one place: for those of a kind as few as
-// may be, in their order; first the first ones of all kinds.
+// runsOf makes the runs for the calls of parcels to one place: as few as possible per
+// kind, with the calls in their order. The first runs of all kinds come first.
 func runsOf(parcels []*parcel) (runs []*run) {
 	last := map[kind]*run{}
 	for _, p := range parcels {
@@ -110,7 +110,7 @@ func runsOf(parcels []*parcel) (runs []*run) {
 	return runs
 }
 
-// add has the run serve that call, too, unless it would be too much for one script.
+// add adds the call to the run, unless one script could not take it.
 func (r *run) add(c *call, most int) (isAdded bool) {
 	stored, tags := r.stored+len(c.params.stored), r.tags+c.params.tags
 	if n := len(r.calls); n > 0 && (n >= most || stored > MaxBatchBytes || tags > mostTags) {
@@ -121,7 +121,7 @@ func (r *run) add(c *call, most int) (isAdded bool) {
 	return true
 }
 
-// number is the run as the scripts count them.
+// number returns the number of the run for the scripts.
 func (r *run) number() int {
 	if r.second {
 		return 2
@@ -129,8 +129,7 @@ func (r *run) number() int {
 	return 1
 }
 
-// bound makes the run one that may happen from now on, for that long, in a server of
-// that clock.
+// bound sets the run's span: from now on, for that long, by the server's clock.
 func (r *run) bound(server *clock.Clock, window time.Duration) {
 	r.server, r.sentMs, r.decidedAt = server, server.FloorMs(), time.Now().Add(window)
 	notAfter := r.sentMs + clock.AtLeast(window).Milliseconds() - 1
@@ -146,11 +145,11 @@ func (r *run) bound(server *clock.Clock, window time.Duration) {
 	r.span = strconv.FormatInt(r.sentMs-clock.Ahead.Milliseconds(), 10) + " " + strconv.FormatInt(notAfter, 10)
 }
 
-// spanAndOld is for scripts that let tombstones go.
+// spanAndOld is for scripts that remove tombstones.
 func (r *run) spanAndOld() string { return r.span + " " + strconv.FormatInt(r.oldMs, 10) }
 
-// expired is the instant of a server's clock until which tombstones that have expired may go:
-// none may for as long as they live after that clock was set.
+// expired returns the instant of a server's clock before which expired tombstones may be
+// removed. After the clock was set, none may be for as long as a tombstone lives.
 func expired(server *clock.Clock) int64 {
 	if !server.IsSteady(Tombstone) {
 		return 0
@@ -158,7 +157,7 @@ func expired(server *clock.Clock) int64 {
 	return server.FloorMs()
 }
 
-// prepare makes what is sent.
+// prepare makes the command.
 func (r *run) prepare(v *verb) {
 	k := r.layout.Keys()[r.shard]
 	r.Script, r.Keys = v.script, v.keys(k)
@@ -182,7 +181,7 @@ func (r *run) prepare(v *verb) {
 	}
 }
 
-// readReply tells each call what is known of the run.
+// readReply passes the result of the run to each call.
 func (r *run) readReply(v *verb) {
 	if r.Err != nil {
 		r.server.Doubt()
@@ -210,7 +209,7 @@ func (r *run) readReply(v *verb) {
 	}
 }
 
-// read takes the script's answer for each message.
+// read passes the script's answer to each call.
 func (r *run) read(v *verb, reply *scripts.Reply) {
 	for i, c := range r.calls {
 		code := Code(reply.Int(2 + 2*i))
@@ -222,7 +221,7 @@ func (r *run) read(v *verb, reply *scripts.Reply) {
 		default:
 			c.read(code, reply, 3+2*i, r.missing)
 		}
-		if reply.Err != nil { // It says nothing of those that follow, either.
+		if reply.Err != nil { // The reply is not valid for the remaining calls, either.
 			rest := *r
 			rest.calls = r.calls[i:]
 			rest.failed(v, reply.Err)
@@ -231,13 +230,13 @@ func (r *run) read(v *verb, reply *scripts.Reply) {
 	}
 }
 
-// isStuck reports whether a call of the run has not got on by it.
+// isStuck reports whether the run has not advanced some of its calls.
 func (r *run) isStuck() bool {
 	return slices.ContainsFunc(r.calls, func(c *call) bool { return c.state != answered && !c.pass.hasMoved })
 }
 
-// failed handles an error of the run, which tells whether it may have happened. If so, it may
-// yet happen until decidedAt.
+// failed handles an error of the run, which says whether the run may have happened. If so, it
+// may still happen until decidedAt.
 func (r *run) failed(v *verb, err error) {
 	err = fmt.Errorf("%s: %w", v.name, err)
 	switch class := rediserr.Classify(err); {
@@ -251,7 +250,7 @@ func (r *run) failed(v *verb, err error) {
 		for _, c := range r.calls {
 			c.noReply(err, r.decidedAt, r.sentMs)
 		}
-	default: // Or it has changed nothing.
+	default: // A run that only asks has changed nothing.
 		r.notRun(err)
 	}
 }
@@ -268,7 +267,7 @@ func (r *run) missed(nowMs int64) {
 	}
 }
 
-// notRun records that the run certainly did not happen; fail, that no other will be sent either.
+// notRun records that the run certainly did not happen; fail also ends the calls.
 func (r *run) notRun(err error) {
 	for _, c := range r.calls {
 		c.notRun(err)

@@ -13,16 +13,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Producer is a queue as those see it who schedule messages and change them: the
-// SDK, and people by the commands. Who asks for one uses package inspect. Its verbs keep to "one call, one effect", see
-// state.
+// Producer is the view of a queue for those who schedule and change messages: the SDK and the commands. To
+// read messages, use package inspect. Its verbs guarantee "one call, one effect", see state.
 type Producer struct{ *core }
 
-// Producer is the producers' door.
+// Producer returns the producers' view of the queue.
 func (q *Queue) Producer() *Producer { return &Producer{q.core} }
 
-// CreateLayout makes the queue's layout where there is none, and leaves one that is
-// there alone. It tries until Redis answers or ctx ends; then its error is
+// CreateLayout makes the queue's layout if there is none, and does not change an
+// existing one. It tries until Redis answers or ctx ends; then its error is
 // [ErrUnavailable].
 func (q *Producer) CreateLayout(ctx context.Context, want Layout) error {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
@@ -71,7 +70,7 @@ var scheduleVerb = verb{
 
 var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
 
-// more is what few runs tell schedule.lua: how long tombstones live, and topics.
+// more returns the rare arguments of schedule.lua: the life of tombstones, and topics.
 func (r *run) more() string {
 	if r.topics == "" && !r.isOnce {
 		return ""
@@ -79,7 +78,7 @@ func (r *run) more() string {
 	return " " + r.tracedMs() + " " + r.topics
 }
 
-// tracedMs is how long what a run creates leaves a tombstone: "0", if it does not.
+// tracedMs returns how long the tombstones of created messages live: "0" if there are none.
 func (r *run) tracedMs() string {
 	if !r.isOnce {
 		return "0"
@@ -113,10 +112,10 @@ var replaceVerb = verb{
 	},
 }
 
-// Schedule creates messages; those whose identity is taken are answered with
-// where the other one is, or, with replace, take its place. There is one answer
-// a request, by index. An Earlier call must be one of
-// that Queue, Verb ("replace" with replace), ID and Key.
+// Schedule creates messages. If an identity is taken, the answer says where the
+// other message is, or, with replace, the new message replaces it. It returns
+// one answer per request, by index. An Earlier call must have the same Queue,
+// Verb ("replace" with replace), ID and Key.
 func (q *Producer) Schedule(ctx context.Context, requests []Request, replace bool, durable Durability) []Answer {
 	v := scheduleVerb
 	if replace {

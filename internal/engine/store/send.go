@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// mostParcels is how many parcels of one caller are under way at once.
+	// mostParcels limits the parcels of one caller that are under way at once.
 	mostParcels = 8
-	// mostCoalesced is how many messages of one parcel may travel with those of others:
-	// more fill their scripts well enough.
+	// mostCoalesced is the largest parcel, in messages, that is sent with others;
+	// larger ones fill their scripts well enough.
 	mostCoalesced = 64
-	// tracks is how many parcels may be under way to a node at once, each for other shards:
-	// Redis works on one while the client makes the next. As many calls share a script as
-	// with a single track.
+	// tracks is how many parcels may be under way to a node at once, each for different
+	// shards: Redis works on one while the client makes the next. As many calls share a
+	// script as with a single track.
 	tracks = 4
 )
 
-// parcel is those calls of one caller's pass that go to one place.
+// parcel has the calls of one caller's pass that go to one place.
 type parcel struct {
 	caller *caller
 	layout *Layout
 	place
 	calls    []*call
-	isSecond bool // one of them needs a second run, which has a start of its own
+	isSecond bool // one of them needs a second run, with a start of its own
 	deadline time.Time
 }
 
-// place is a node whose runs go in one pipeline; or a shard, where there is no such node, or
-// what was done waits to be confirmed.
+// place is a node, whose runs go in one pipeline. It is a shard if there is no such node, or
+// if the run must be confirmed.
 type place struct {
 	node  *redis.Client
 	shard int
 }
 
-// pack makes a parcel for each place that the calls go to.
+// pack makes a parcel for each place to which calls go.
 func (q *core) pack(ctx context.Context, c *caller, l *Layout, calls []*call) (parcels []*parcel) {
 	deadline, _ := ctx.Deadline()
 	open := map[place]*parcel{}
@@ -64,7 +64,7 @@ func (q *core) pack(ctx context.Context, c *caller, l *Layout, calls []*call) (p
 	return parcels
 }
 
-// send sends the parcels of a pass, and has each call learn what becomes of it.
+// send sends the parcels of a pass, and passes the results to their calls.
 func (q *core) send(ctx context.Context, parcels []*parcel) {
 	if len(parcels) == 1 {
 		q.sendParcel(ctx, parcels[0])
@@ -81,28 +81,28 @@ func (q *core) send(ctx context.Context, parcels []*parcel) {
 	_ = sending.Wait()
 }
 
-// line is what parcels must have in common that travel together.
+// line is what parcels must have in common to be sent together.
 type line struct {
 	place
 	track   int // of the node
 	script  *scripts.Script
 	durable Durability
 	epoch   string
-	topics  string // of the callers
-	hurry   int    // how much time they have, as a power of two; 0 is enough for a run
+	topics  string // that the callers may touch
+	hurry   int    // how little time they have, as a power of two; 0 is enough for a run
 }
 
-// coalescer has parcels of concurrent callers travel together: while one of a node's track
-// is under way, those that come wait, and become one. A lone caller waits for nobody, and a
-// node that hangs keeps none but its own callers.
+// coalescer sends parcels of concurrent callers together: those that arrive while one of
+// the node's track is under way wait, and become one. A lone caller waits for nobody, and a
+// hanging node holds up only its own callers.
 //
-// They share the runs only: what these do not answer, each caller goes on with by itself.
+// They share only the runs; each caller continues by itself with what these do not answer.
 type coalescer struct {
 	lines conn.Lines[line, *parcel]
 }
 
-// WithCoalescing has concurrent calls of few messages share runs, and returns the
-// queue. It is called before the queue is used.
+// WithCoalescing lets concurrent calls of few messages share runs, and returns
+// the queue. Call it before the queue is used.
 func (q *Queue) WithCoalescing() *Queue {
 	q.coalescer = &coalescer{}
 	return q
@@ -117,9 +117,9 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 	at := line{place: p.place, script: v.script, durable: v.durable, epoch: p.layout.Epoch, topics: p.caller.topics}
 	most := v.most
 	if p.node != nil {
-		at.track, most = p.calls[0].home()%tracks, MaxBatch // One track may carry what is of others, too.
+		at.track, most = p.calls[0].home()%tracks, MaxBatch // A full parcel may use one track for shards of others.
 	}
-	if left := time.Until(p.deadline); left < q.conn.Timeout() { // So nobody's run is cut to less than half of its time.
+	if left := time.Until(p.deadline); left < q.conn.Timeout() { // So no run loses more than half of its time.
 		at.hurry = bits.Len64(uint64(max(left, 1)))
 	}
 	err := q.coalescer.lines.Do(ctx, at, p, len(p.calls), most, func(all []*parcel) {
@@ -127,7 +127,7 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 			q.deliver(ctx, all)
 			return
 		}
-		// Once they have left, they end with the first that must, though ctx may end before.
+		// Once sent, they end with the earliest deadline among them, even if ctx ends before.
 		first := slices.MinFunc(all, func(a, b *parcel) int { return a.deadline.Compare(b.deadline) })
 		together, cancel := context.WithDeadline(context.WithoutCancel(ctx), first.deadline)
 		defer cancel()
@@ -140,9 +140,9 @@ func (q *core) sendParcel(ctx context.Context, p *parcel) {
 	}
 }
 
-// deliver has the calls of parcels to one place run: at once one run of a kind, and no more
-// bytes than one script may have. If a call has not got on, those that follow wait for their
-// callers' next passes, so that a later call for a message does not pass an earlier one.
+// deliver runs the calls of parcels to one place, at once at most one run per kind and as
+// many bytes as one script may have. If a call has not advanced, later ones wait for their
+// callers' next passes, so that a later call for a message does not overtake an earlier one.
 func (q *core) deliver(ctx context.Context, parcels []*parcel) {
 	v, node := parcels[0].caller.verb, parcels[0].node
 	for runs, stuck := runsOf(parcels), false; len(runs) > 0 && !stuck && ctx.Err() == nil; {
@@ -174,7 +174,7 @@ func (q *core) runTogether(ctx context.Context, v *verb, node *redis.Client, run
 	}
 }
 
-// confirmRun sends a run, and waits until what it has done is durable.
+// confirmRun sends a run, and waits until its effect is durable.
 func (q *core) confirmRun(ctx context.Context, v *verb, r *run) {
 	meta := r.layout.Keys()[r.shard].Meta
 	place, err := q.conn.Enter(ctx, v.durable, meta)
@@ -183,13 +183,13 @@ func (q *core) confirmRun(ctx context.Context, v *verb, r *run) {
 		return
 	}
 	defer place.Leave()
-	if q.prepare(ctx, v, r) { // Only now: the gate may have taken long.
+	if q.prepare(ctx, v, r) { // Only now, because the gate may have taken long.
 		r.Cmd, r.missing, r.Err = q.conn.RunConfirmed(ctx, place, v.durable, r.second, meta, r.Script, r.Keys, r.Args...)
 		r.readReply(v)
 	}
 }
 
-// prepare makes the run one that may happen from now on. It may have to ask for the time.
+// prepare sets the run's span, which begins now. It may have to ask for the time.
 func (q *core) prepare(ctx context.Context, v *verb, r *run) (ok bool) {
 	server, err := q.clocks.Of(ctx, r.layout.Keys()[r.shard].Meta)
 	if err != nil {
@@ -201,7 +201,7 @@ func (q *core) prepare(ctx context.Context, v *verb, r *run) (ok bool) {
 	return true
 }
 
-// window is how long from now on the run may take effect.
+// window returns how long from now on the run may take effect.
 func (q *core) window(ctx context.Context, v *verb, r *run) time.Duration {
 	window := q.conn.Timeout()
 	if deadline, ok := ctx.Deadline(); ok {

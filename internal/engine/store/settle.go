@@ -14,14 +14,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
 )
 
-// errVerdict is returned for a settlement that cannot be meant.
+// errVerdict is returned for an invalid settlement.
 var errVerdict = errors.New("verdict of a message")
 
 // Settle ends a claim or a part of it: each message is removed, dropped, put back, parked
-// or buried, as its verdict says, and those of [message.VerbKeep] stay in the
-// claim. stale is true where the claim was not as s has it: then nothing changes,
-// but messages that were or may have been published are marked so. A call without
-// an answer may be repeated with Repeated set.
+// or buried, as its verdict says, and those of [message.VerbKeep] stay in the claim.
+// stale is true if the claim is not as s has it: then nothing changes, except that
+// messages that were or may have been published are marked. A call without an answer may
+// be repeated with Repeated set.
 func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, err error) {
 	if len(s.Verdicts) != len(s.Claim.Messages) {
 		return false, fmt.Errorf("%w: %d for %d messages", errVerdict, len(s.Verdicts), len(s.Claim.Messages))
@@ -30,7 +30,7 @@ func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, e
 	if err != nil {
 		return false, err
 	}
-	met := false // An earlier run may have got as far as any of the parts.
+	met := false // An earlier run may have settled any number of the parts.
 	for part, isLast := s, false; !isLast; {
 		b, err := sortVerdicts(&part, q.layouts.InUse().Rules.History.IsKept())
 		if err == nil {
@@ -84,8 +84,8 @@ func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlem
 	return stale, err
 }
 
-// What one script ends in the dead letters, takes out of the index of tags, or remembers,
-// weighs together so much at the most.
+// The most that one script may weigh: dead letters, entries of tags to remove, and ends
+// to remember.
 const (
 	mostWeight = 500
 	deadWeight = 5
@@ -93,7 +93,7 @@ const (
 	endWeight  = 3
 )
 
-// weight is what makes settling a message take longer than settling others.
+// weight is the extra cost of settling a message.
 func weight(m *message.Claimed, verb message.Verb, history bool) (sum int) {
 	switch verb {
 	case message.VerbDeadLetter:
@@ -109,8 +109,8 @@ func weight(m *message.Claimed, verb message.Verb, history bool) (sum int) {
 	return sum
 }
 
-// kindOf is what follows from a token: the end of a message that stands for a row leaves a
-// tombstone, and the ledger tells of it; that of a traced one leaves a tombstone.
+// kindOf classifies a token: the end of a message that stands for a row leaves a tombstone
+// and an entry in the ledger, that of a traced message a tombstone.
 func kindOf(token string) int {
 	switch {
 	case message.IsRowToken(token):
@@ -122,7 +122,7 @@ func kindOf(token string) int {
 	}
 }
 
-// The kinds, in the order that the script wants what is removed in.
+// The kinds, in the order in which the script takes removed messages.
 const (
 	ofRow, traced, plain = 0, 1, 2
 	kinds                = 3
@@ -132,20 +132,20 @@ const (
 // them, or as many as fit into it.
 type settleArgs struct {
 	removed    [kinds][]any
-	fates      [kinds][]byte // and tokens of the removed, but for the plain ones
+	fates      [kinds][]byte // and tokens of the removed, except the plain ones
 	back, dead []any
-	tags       []any // of removed, their entries in the index
-	ends       []any // of removed and dead, what the history remembers of them
+	tags       []any // entries of the removed in the index
+	ends       []any // of the removed and the dead, for the history
 
 	dropped, duplicates int // of removed
 	retried, parked     int // of back
 
-	left        []int  // those that stay in the claim
+	left        []int  // messages that stay in the claim
 	before      int    // the length of the packed claim
 	first, last []byte // its ends
-	after       []byte // what is left of it
+	after       []byte // the packed claim after it
 	isCut       bool
-	history     bool // there is one
+	history     bool // whether there is one
 }
 
 func sortVerdicts(s *message.Settlement, history bool) (*settleArgs, error) {
@@ -219,7 +219,7 @@ func (b *settleArgs) remove(m *message.Claimed, v *message.Verdict) {
 	}
 }
 
-// remember notes what the history remembers of a message.
+// remember adds a message's end for the history.
 func (b *settleArgs) remember(m *message.Claimed, kind message.EndKind, attempt int, detail string) {
 	if !b.history {
 		return
@@ -228,7 +228,7 @@ func (b *settleArgs) remember(m *message.Claimed, kind message.EndKind, attempt 
 	b.ends = append(b.ends, m.Member, end.String())
 }
 
-// args are in the order of the script, which writes that many rows into the ledger.
+// args returns the arguments in the order of the script, which writes told rows into the ledger.
 func (b *settleArgs) args(s *message.Settlement, told int) []any {
 	outbox := len(b.removed[ofRow]) + len(b.removed[traced])
 	args := []any{
@@ -239,7 +239,7 @@ func (b *settleArgs) args(s *message.Settlement, told int) []any {
 	return slices.Concat(args, b.removed[ofRow], b.removed[traced], b.removed[plain], b.back, b.dead, parkArgs(s.Parks), b.tags)
 }
 
-// parkArgs are the routes of a settlement as the script takes them.
+// parkArgs returns the routes of a settlement as the script takes them.
 func parkArgs(parks []message.ParkedRoute) []any {
 	args := make([]any, 0, 4*len(parks))
 	for _, p := range parks {
@@ -252,7 +252,7 @@ func parkArgs(parks []message.ParkedRoute) []any {
 	return args
 }
 
-// rest is what the next script has to settle.
+// rest returns what the next script has to settle.
 func (b *settleArgs) rest(s *message.Settlement) message.Settlement {
 	rest := *s
 	rest.Verdicts, rest.Claim.Messages, rest.Parks = nil, nil, nil
@@ -262,8 +262,8 @@ func (b *settleArgs) rest(s *message.Settlement) message.Settlement {
 	return rest
 }
 
-// attemptsArg is what is stored for a message whose score tells the promised due
-// time: "-" for nothing, and the empty string where that is stored already.
+// attemptsArg returns the attempts to store for a message whose score is its
+// promised due time: "-" for none, and the empty string if they are stored already.
 func attemptsArg(m *message.Claimed, v *message.Verdict) string {
 	_, ms := message.SplitScore(m.Score)
 	attempts, told := v.Attempts, ms == m.DueAt.UnixMilli()

@@ -22,7 +22,7 @@ type Shard struct {
 	clock  clock.Clock // of its server, by its claims
 }
 
-// Shard is the door of the shard of that number.
+// Shard returns the view of the shard of that number.
 func (q *Queue) Shard(number int) *Shard { return &Shard{core: q.core, number: number} }
 
 // keysOf names the keys of a shard that may have one.
@@ -36,7 +36,7 @@ func (q *core) keysOf(number int) (keys.Shard, error) {
 	return q.keys.Shard(number), nil
 }
 
-// slotsPage is how many slots one script looks at.
+// slotsPage is how many slots one script reads.
 const slotsPage = 160
 
 // Parked returns the slots of a shard that hold parked messages, in their order.
@@ -67,8 +67,8 @@ func (q *Shard) Parked(ctx context.Context) ([]message.ParkedRoute, error) {
 	return routes, nil
 }
 
-// parseParked reads what parked.lua tells of one slot. A failover may have lost
-// which route it is.
+// parseParked decodes one slot in a reply of parked.lua. A failover may have
+// lost the route's name.
 func parseParked(r *scripts.Reply) message.ParkedRoute {
 	p := message.ParkedRoute{Slot: int(r.Int(0)), Messages: int(r.Int(1)), Oldest: time.UnixMilli(r.Int(2))}
 	p.Since, p.Route, p.Reason = scripts.CutRoute(r.Text(3))

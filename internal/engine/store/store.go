@@ -16,18 +16,18 @@ import (
 
 // Limits of one script, so that none blocks Redis for long.
 const (
-	// MaxBatch is how many messages one script handles at the most.
+	// MaxBatch limits the messages of one script.
 	MaxBatch = 500
-	// MaxBatchBytes is how many bytes of stored messages one script handles at
-	// the most, unless it is a single message.
+	// MaxBatchBytes limits the bytes of stored messages of one script, unless
+	// it is a single message.
 	MaxBatchBytes = 1 << 20
 	// BodiesAtOnce is how many stored messages, which may be large, one command reads.
 	BodiesAtOnce = 8
-	// mostTags is how many tags the messages of one script have together, unless it
-	// is a single message.
+	// mostTags limits the tags of the messages of one script, unless it is a single
+	// message.
 	mostTags = 200
-	// Tombstone is how long a cancel or reschedule is remembered: longer than all
-	// runs of a call may take.
+	// Tombstone is how long Redis remembers a cancel or reschedule: longer than
+	// all runs of a call may take.
 	Tombstone = 60 * time.Second
 	// MaxCall is how long all runs of a call may take together.
 	MaxCall = 30 * time.Second
@@ -52,7 +52,7 @@ const (
 	LostLayout = layout.LostLayout
 )
 
-// How long a confirmation may take. A disk may be asked once a second only.
+// How long a confirmation may take. With everysec, Redis syncs its disk only once a second.
 const (
 	replicaWait = time.Second
 	fsyncWait   = 3 * time.Second
@@ -67,12 +67,12 @@ func ByFsync() Durability { return Durability{Fsync: true, Timeout: fsyncWait} }
 // ErrNoLayout is returned for a queue that no bridge and no command has made yet.
 var ErrNoLayout = layout.ErrNoLayout
 
-// MaxShards is how many shards a queue may have.
+// MaxShards limits the shards of a queue.
 const MaxShards = layout.MaxShards
 
-// Queue is one delay queue in Redis. Who works with it does so by one of its
-// doors. It and they are safe for concurrent use, own no goroutine and no
-// connection, and need no Close.
+// Queue is one delay queue in Redis. Callers use one of its views. Queue and
+// views are safe for concurrent use, own no goroutine and no connection, and
+// need no Close.
 type Queue struct{ *core }
 
 // New returns the queue of that name; it does no I/O. A run of a script takes
@@ -88,26 +88,26 @@ func NewWithTimeout(rdb redis.UniversalClient, prefix, name string, timeout time
 	return &Queue{&core{keys: queue, conn: c, clocks: clocks, layouts: layout.NewRegistry(c, &clocks.Queue, queue)}}
 }
 
-// WithBatcher makes the queue send its quiet runs by b, whose client must be
-// its own, and returns the queue. It is called before the queue is used.
+// WithBatcher makes the queue send its quiet runs through b, whose client must
+// be the queue's, and returns the queue. Call it before the queue is used.
 func (q *Queue) WithBatcher(b *conn.Batcher) *Queue {
 	q.conn.SetBatcher(b)
 	return q
 }
 
-// Layouts is where the queue's layout is found and changed.
+// Layouts returns the registry of the queue's layout.
 func (q *Queue) Layouts() *layout.Registry { return q.layouts }
 
 // forgetAfter is how long earlier layouts are kept after they have drained: as
-// long as a repeated run of a call may ask them for what it did.
+// long as a repeated run may ask them what the first run did.
 const forgetAfter = Tombstone + MaxCall
 
 // NewKeeper returns a keeper of the queue's layout; it does no I/O.
 func (q *Queue) NewKeeper() *layout.Keeper { return layout.NewKeeper(q.layouts, forgetAfter) }
 
-// What the packages need that have doors of their own, see the package comment.
+// For the packages with views of their own, see the package comment.
 
-// Run executes a script once, at the most, on the node that holds its keys.
+// Run executes a script at most once, on the node that holds its keys.
 func (q *Queue) Run(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
 	return q.conn.Run(ctx, s, keys, args...)
 }
@@ -115,12 +115,12 @@ func (q *Queue) Run(ctx context.Context, s *scripts.Script, keys []string, args 
 // Redis is the client for a call within ctx.
 func (q *Queue) Redis(ctx context.Context) redis.UniversalClient { return q.conn.Client(ctx) }
 
-// Repeat calls a read, or a write that may as well happen twice, until it has an
-// answer or ctx ends: then its error is [ErrUnavailable]. It reconciles the layout where a
-// shard refuses it, see [layout.Layout.Refused].
+// Repeat calls a read, or an idempotent write, until it has an answer or ctx ends: then
+// its error is [ErrUnavailable]. If a shard refuses it, it reconciles the layout, see
+// [layout.Layout.Refused].
 func (q *Queue) Repeat(ctx context.Context, do func(*Layout) error) error { return q.repeat(ctx, do) }
 
-// Repeat is [Queue.Repeat] for what has a result.
+// Repeat is [Queue.Repeat] for reads with a result.
 func Repeat[T any](ctx context.Context, q *Queue, read func(*Layout) (T, error)) (result T, err error) {
 	err = q.repeat(ctx, func(l *Layout) (err error) {
 		result, err = read(l)
@@ -129,13 +129,13 @@ func Repeat[T any](ctx context.Context, q *Queue, read func(*Layout) (T, error))
 	return result, err
 }
 
-// Topics are those that the queue takes, by its layout.
+// Topics knows the topics that the queue accepts, by its layout.
 type Topics struct{ queue *Queue }
 
-// Topics is who tells them.
+// Topics returns the queue's Topics.
 func (q *Queue) Topics() Topics { return Topics{q} }
 
-// Known are those of the layout in use: all topics, before one was loaded. It asks nobody.
+// Known returns those of the layout in use, or all topics before one was loaded. It makes no call.
 func (t Topics) Known() message.Topics {
 	if l := t.queue.layouts.InUse(); l != nil {
 		return l.Rules.Topics

@@ -1,8 +1,8 @@
-// Package tracing makes the spans of the calls that schedule, and gives their contexts
-// to the messages as the header traceparent.
+// Package tracing makes the spans of calls that schedule, and passes their contexts to
+// the messages as the header traceparent.
 //
-// It knows OpenTelemetry's API alone, since the SDK imports it: whether there are spans,
-// and where they go, is the program's own matter.
+// It uses only OpenTelemetry's API, since the SDK imports it: the program decides
+// whether there are spans, and where they go.
 package tracing
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// Scope names us among those that make spans.
+// Scope is the name of our instrumentation.
 const Scope = "github.com/delaybridge/delaybridge"
 
 // Attributes that the conventions for messaging have no name for.
@@ -36,8 +36,8 @@ const (
 	LatenessMsKey = attribute.Key("delaybridge.lateness_ms")
 )
 
-// w3c is the one format that is written and read, whatever propagators the program has:
-// baggage may hold what should not lie in Redis for days.
+// w3c is the only format that is written and read, whatever propagators the program
+// has: baggage may hold data that should not stay in Redis for days.
 var w3c propagation.TraceContext
 
 // Schedules makes the spans of calls that schedule messages in one queue. A nil one
@@ -63,7 +63,7 @@ func NewSchedules(provider trace.TracerProvider, queue string) *Schedules {
 	}
 }
 
-// Begin starts the span of a call; its messages are marked under the context returned.
+// Begin starts the span of a call; mark its messages with the returned context.
 func (s *Schedules) Begin(ctx context.Context) (context.Context, trace.Span) {
 	if s == nil {
 		return ctx, noop.Span{}
@@ -72,8 +72,8 @@ func (s *Schedules) Begin(ctx context.Context) (context.Context, trace.Span) {
 }
 
 // Mark gives the message the context of the call as its traceparent. It does nothing
-// where there is none, where the producer has set one, and where the message would not
-// keep its limits.
+// if there is no context, if the producer has set a traceparent, or if the message
+// would exceed its limits.
 func (s *Schedules) Mark(ctx context.Context, m *message.Message, maxSize int) {
 	const most = 2 // headers
 	if s == nil || !trace.SpanContextFromContext(ctx).IsValid() || carrier(m.Headers).Get(traceparent) != "" || len(m.Headers)+most > message.MaxHeaders {
@@ -88,13 +88,13 @@ func (s *Schedules) Mark(ctx context.Context, m *message.Message, maxSize int) {
 	m.Headers = marked.Headers
 }
 
-// Caller is the context of a request with the span context of who sent it, which its
-// header has.
+// Caller returns the context of a request with the span context of its sender, from
+// the header.
 func Caller(ctx context.Context, header http.Header) context.Context {
 	return w3c.Extract(ctx, propagation.HeaderCarrier(header))
 }
 
-// Parent is ctx with the span context that the message carries; ok is false where it has
+// Parent is ctx with the span context that the message carries; ok is false if it has
 // none that is sampled.
 func Parent(ctx context.Context, m *message.Message) (parent context.Context, ok bool) {
 	if len(m.Headers) == 0 || carrier(m.Headers).Get(traceparent) == "" {
@@ -107,7 +107,7 @@ func Parent(ctx context.Context, m *message.Message) (parent context.Context, ok
 const traceparent = "traceparent"
 
 // carrier reads and writes a message's headers. A program that uses the carrier of
-// net/http has written them with a capital letter.
+// net/http writes them with a capital letter.
 type carrier map[string]string
 
 // Get implements [propagation.TextMapCarrier].
@@ -131,7 +131,7 @@ func (c carrier) Set(key, value string) { c[key] = value }
 // Keys implements [propagation.TextMapCarrier].
 func (c carrier) Keys() []string { return slices.Collect(maps.Keys(c)) }
 
-// Item is what became of one message of a call.
+// Item is the result for one message of a call.
 type Item struct {
 	Topic, ID, Status string
 	DueAt             time.Time
@@ -173,7 +173,7 @@ func End(span trace.Span, n int, item func(i int) Item) {
 	}
 }
 
-// DueAt is the attribute of a due time, written as the header delay-due-at.
+// DueAt returns the attribute of a due time, in the format of the header delay-due-at.
 func DueAt(at time.Time) attribute.KeyValue {
 	return DueAtKey.String(at.UTC().Format(message.TimeFormat))
 }

@@ -1,7 +1,7 @@
 // Package wait holds the ways to wait that everything else shares: a sleep
 // that ends with a context or a wake-up, and a pause that grows with each failure in a row.
 //
-// It knows nothing of what is waited for, and starts no goroutine.
+// It does not know what its callers wait for, and starts no goroutine.
 package wait
 
 import (
@@ -10,15 +10,14 @@ import (
 	"time"
 )
 
-// Began is when the process began, from which its common instants count. Only a simulation
-// sets it, before anything runs.
+// Began is when the process began; the process' common instants count from it. Only a
+// simulation sets it, before anything runs.
 var Began = time.Now()
 
-// Never is later than any instant that is waited for, counted from whatever: a sum of it and an
-// instant is, too.
+// Never is later than any instant to wait for, and so is the sum of it and an instant.
 const Never time.Duration = 1 << 62
 
-// Sleep waits, and reports false where ctx ended first. A duration of 0 or less
+// Sleep waits, and returns false if ctx ended first. A duration of 0 or less
 // does not wait.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
@@ -34,8 +33,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// SleepOrWake waits for d, or until something is received from wake, and reports
-// false where ctx has ended.
+// SleepOrWake waits for d, or until something is received from wake, and returns
+// false if ctx has ended.
 func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -47,8 +46,8 @@ func SleepOrWake(ctx context.Context, d time.Duration, wake <-chan struct{}) boo
 	return ctx.Err() == nil
 }
 
-// Wake notes in a channel of 1 that something has happened, for who receives from it. It does
-// not block: what is noted already stays so.
+// Wake signals through a channel of capacity 1 that something has happened. It does not
+// block: a signal that is already there suffices.
 func Wake(flag chan<- struct{}) {
 	select {
 	case flag <- struct{}{}:
@@ -56,12 +55,12 @@ func Wake(flag chan<- struct{}) {
 	}
 }
 
-// Rest is how long to rest after work that took so long and whose cost grows with what
-// is there, so that it takes no more than a twentieth of the time.
+// Rest returns how long to rest after work that took that long, so that it takes at
+// most a twentieth of the time however much there is to do.
 func Rest(took time.Duration) time.Duration { return 20 * took }
 
 // jitter is how far a pause may differ from its nominal length, either way, so
-// that processes do not knock in step.
+// that processes do not retry in step.
 const jitter = 0.2
 
 // Backoff is a pause that doubles with each failure in a row, with 20 % jitter.

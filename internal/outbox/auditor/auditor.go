@@ -16,8 +16,8 @@ import (
 
 const (
 	defaultAuditRate = 1000
-	// flushTimeout limits the flush before what is due is put back, graceBefore is
-	// how long it waits for pollers that are about to report.
+	// flushTimeout limits the flush before due messages are put back, graceBefore
+	// is how long it waits for pollers that are about to report.
 	flushTimeout = 5 * time.Second
 	graceBefore  = 500 * time.Millisecond
 	// secondLook is how long after a hint all rows are compared once more: a relay may have
@@ -28,14 +28,14 @@ const (
 // Queue is a queue whose rows are compared with Redis.
 type Queue struct {
 	outbox.Queue
-	// Mine, if not nil, reports whether this instance audits the queue; else it
-	// does. It must not block.
+	// Mine, if not nil, reports whether this instance audits the queue; if nil,
+	// it does. It must not block.
 	Mine func() bool
 }
 
 // Config describes an [Auditor].
 type Config struct {
-	// Databases are those of the rows.
+	// Databases are the databases with the rows.
 	Databases []*table.Database
 	// Others may have rows of the same queues: a live message of theirs blocks a row of ours,
 	// and stays.
@@ -66,11 +66,11 @@ type Config struct {
 
 // Counts are what an audit has found, in messages.
 type Counts struct {
-	// Looked is how many rows say that Redis has their message.
+	// Looked counts the rows that say that Redis has their message.
 	Looked int64 `json:"looked"`
-	// PutBack are those that were missing, and are there again.
+	// PutBack counts the messages that were missing and were put back.
 	PutBack int64 `json:"put_back"`
-	// There are those that were there.
+	// There counts the messages that Redis had.
 	There int64 `json:"there"`
 	// Settled are rows whose message has ended, as Redis remembered.
 	Settled int64 `json:"settled"`
@@ -78,7 +78,7 @@ type Counts struct {
 	Removed int64 `json:"removed"`
 	// Skipped are rows that another transaction works on, or will.
 	Skipped int64 `json:"skipped"`
-	// Blocked are those of which another message has the identity.
+	// Blocked counts those whose identity another message has.
 	Blocked int64 `json:"blocked"`
 }
 
@@ -103,15 +103,15 @@ func (c *Counts) add(o Counts) {
 	c.Blocked += o.Blocked
 }
 
-// Auditor compares rows that say that Redis has their message with Redis, and puts
-// back under the row's token what is missing, no matter what was lost: all of Redis, a
-// shard, one write, or the database's last commits. Overdue rows come first, then all in
-// turn at [Config.Rate]; after [Auditor.Suspect] all at once, those due next first.
+// Auditor compares the rows that say that Redis has their message with Redis, and puts
+// back missing messages under the row's token, whatever was lost: all of Redis, a shard,
+// one write, or the database's last commits. Overdue rows come first, then all in turn
+// at [Config.Rate]; after [Auditor.Suspect] all at once, those due next first.
 //
-// It holds no locks on rows. What it puts was read at most [putWithin] ago, and whatever has
-// ended a row's message since then has left a tombstone that lives longer. So it may run
-// beside everything else, other auditors included.
-// It is safe for concurrent use.
+// It holds no locks on rows. It puts only rows that it read at most [putWithin] ago, and
+// whatever has ended a row's message since then has left a tombstone that lives longer. So
+// it may run at the same time as everything else, other auditors included. It is safe for
+// concurrent use.
 type Auditor struct {
 	config  Config
 	log     *slog.Logger
@@ -148,8 +148,8 @@ func New(config Config) (*Auditor, error) {
 	return a, nil
 }
 
-// Suspect says that Redis may have lost messages of the queue: all its rows are
-// compared at once. It does not block.
+// Suspect says that Redis may have lost messages of the queue, so that all its
+// rows are compared at once. It does not block.
 func (a *Auditor) Suspect(queue string) {
 	for _, w := range a.watches {
 		if w.queue.Name == queue {

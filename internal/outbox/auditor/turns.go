@@ -50,7 +50,7 @@ func newTurns(rate int, every time.Duration, behind table.Cursor, now time.Time)
 	return t
 }
 
-// next is the round whose step is due in this tick, and how many rows it may compare; nil where
+// next is the round whose step is due in this tick, and how many rows it may compare; nil if
 // there is none.
 func (t *turns) next(now time.Time) (r *round, most int) {
 	for t.at < len(t.rounds) {

@@ -199,7 +199,7 @@ func (m *Migrator) lock(ctx context.Context, conn *sql.Conn) (unlock func() erro
 	waiting, cancel := context.WithTimeoutCause(ctx, lockPatience+time.Second, errLocked)
 	defer cancel()
 	var got sql.NullInt64
-	// Locks are the server's, and their names have 64 characters at the most.
+	// Locks are the server's, and their names have 64 characters at most.
 	const lockName = "SHA1(CONCAT(COALESCE(NULLIF(?, ''), DATABASE()), '.', ?))"
 	in, name := schema.Split(m.versions())
 	lock := fmt.Sprintf("SELECT GET_LOCK("+lockName+", %d)", int(lockPatience.Seconds()))

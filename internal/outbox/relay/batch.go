@@ -24,8 +24,8 @@ type batch struct {
 	queue   *outbox.Queue
 	redis   outbox.Store // of the queue, pinned
 	outlook outlook
-	// since is when Redis has all that it has of the queue, zero if that is unknown; it is
-	// asked once.
+	// since is when the last part of the queue was made in Redis, zero if that is unknown;
+	// it is asked once.
 	since func() (time.Time, error)
 
 	// reading is of 1: who holds it reads a body. It is held across I/O, where a mutex would
@@ -33,8 +33,8 @@ type batch struct {
 	reading chan struct{}
 }
 
-// batch begins the work on what was seen. What its transaction reads before Redis
-// loses something it does not write after that.
+// batch begins the work with an outlook. Rows that its transaction reads before a
+// loss of Redis are not written after it.
 func (r *Relay) batch(ctx context.Context, o outlook, queue string) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -99,8 +99,8 @@ func (b *batch) prepareRow(r *table.Row) (store.Row, error) {
 	return store.Row{Token: r.Token, Message: m, DueAt: m.DueAt, Mark: b.outlook.markOf(r), Made: b.outlook.made(r)}, nil
 }
 
-// operate applies a batch of operations. If a producer may still change some, it is noted
-// that he may not, and nothing else is done.
+// operate applies a batch of operations. If a producer may still change some, it only
+// notes that this is over.
 func (b *batch) operate(ctx, redis context.Context, t *table.Tx, work table.Work, note bool) (o outcome, noted bool, err error) {
 	work.Most = min(work.Most, table.BatchRows)
 	rows, err := t.LockOperations(ctx, work)
@@ -123,8 +123,8 @@ func (b *batch) operate(ctx, redis context.Context, t *table.Tx, work table.Work
 	return b.outcome(rows[len(rows)-1], len(rows) == work.Most), false, t.Write(ctx, b.updates)
 }
 
-// begin is before operations are applied: they belong to this Redis, and no producer may
-// change them any more; those of which that was to be noted wait for the next transaction.
+// begin comes before operations are applied: they must belong to this Redis, and no producer may
+// change them any longer; those for which it only notes that wait for the next transaction.
 func (b *batch) begin(ctx context.Context, t *table.Tx, groups []*table.Group, note bool) (noted bool, err error) {
 	if err := b.checkLife(ctx, t); err != nil {
 		return false, err
@@ -225,7 +225,7 @@ func (b *batch) bornLast(ctx context.Context) (last time.Time, err error) {
 	return last, err
 }
 
-// unfit says why a message could never be stored: it takes the place of none then.
+// unfit returns why a message could never be stored, so that it replaces none.
 func (b *batch) unfit(ctx context.Context, t *table.Tx, r *table.Row) (why, err error) {
 	if !r.IsWhole() && !r.IsHuge() {
 		b.reading <- struct{}{}
@@ -260,8 +260,8 @@ func (b *batch) tell(ctx context.Context) {
 	}
 }
 
-// report is tell, and says what the rows have told of Redis. It reports whether more of
-// them are blocked than are told apart.
+// report is tell, and also logs what the rows have shown of Redis. It reports whether
+// more rows are blocked than can be tracked.
 func (b *batch) report(ctx context.Context, away *outbox.Outage) (crowded bool) {
 	b.tell(ctx)
 	b.relay.blocked.remove(b.queue.Name, b.updates)
@@ -277,8 +277,8 @@ func (b *batch) report(ctx context.Context, away *outbox.Outage) (crowded bool) 
 	return crowded
 }
 
-// restLiving lets those replaces rest that could not go live: it may be that a transaction is
-// open in which their id was scheduled, and the others need not wait for that again.
+// restLiving lets replacements rest that could not go live: a transaction that scheduled
+// their id may be open, and the others need not wait for that again.
 func (b *batch) restLiving(ctx context.Context) {
 	var rows []blockedRow
 	for number, update := range b.updates {

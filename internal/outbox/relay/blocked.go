@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// blockedPause is how long a blocked row rests, blockedLong after how long it is tried again
-	// at the latest.
+	// blockedPause is how long a blocked row rests, blockedLong the longest time until it is
+	// tried again.
 	blockedPause, blockedLong = time.Second, 10 * time.Second
 	// mostBlocked is how many blocked rows of a queue are tracked. If there are more, a lane tries
 	// the others each time it goes through the queue, and rests in between.
@@ -57,8 +57,8 @@ func newBlocked(log *slog.Logger) *blockedRows {
 	return &blockedRows{log: log, rows: map[string]map[int64]time.Time{}}
 }
 
-// add lets rows rest, and says it once a minute. It reports whether there was no room for
-// some.
+// add lets rows rest, and logs that once a minute. It reports whether there was no room
+// for some.
 func (b *blockedRows) add(ctx context.Context, now time.Time, queue string, rows []blockedRow) (crowded bool) {
 	if len(rows) == 0 {
 		return false
@@ -83,8 +83,8 @@ func (b *blockedRows) add(ctx context.Context, now time.Time, queue string, rows
 	return crowded
 }
 
-// list are the queue's rows that rest now. A row that was not tried again for long has been
-// handled by another relay.
+// list returns the queue's rows that rest now. A row that was not tried again for long has
+// been handled by another relay.
 func (b *blockedRows) list(now time.Time, queue string) []int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -34,22 +34,22 @@ type Config struct {
 	Horizon time.Duration
 	// Poll is the interval between polls of the table, default 200 ms.
 	Poll time.Duration
-	// Keep is how long rows are kept whose message has ended, default 24 h. See
-	// [table.Config] for those that shall go at once.
+	// Keep is how long rows are kept after their message has ended, default 24
+	// h. See [table.Config] for those that are deleted at once.
 	Keep time.Duration
-	// KeepOperations is how long cancels and reschedules are kept that have ended, if that is
-	// shorter; by default as all rows.
+	// KeepOperations is how long ended cancels and reschedules are kept, if that is shorter;
+	// by default as long as all rows.
 	KeepOperations time.Duration
-	// Batch is how many rows a lane takes at once at the most, default 2,000.
+	// Batch is how many rows a lane takes at once at most, default 2,000.
 	Batch int
 	// Lanes is how many batches are worked on at a time, default 2.
 	Lanes int
-	// Mine, if not nil, reports whether this instance looks at the topics of rows
-	// beyond the horizon; else it does. It must not block.
+	// Mine, if not nil, reports whether this instance screens rows beyond the
+	// horizon; if nil, it does. It must not block.
 	Mine func() bool
-	// Notify has the relay listen for notifications of PostgreSQL, on a channel
-	// with the table's name. It needs a session of its own, which a pooler that
-	// works by transaction cannot give; polling goes on all the same.
+	// Notify makes the relay listen for notifications of PostgreSQL, on a
+	// channel with the table's name. It needs a session of its own, which a
+	// pooler in transaction mode cannot give; the relay polls nevertheless.
 	Notify bool
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger
@@ -57,7 +57,7 @@ type Config struct {
 
 	lapse  time.Duration // see [outbox.Lapse]; tests have it shorter
 	screen time.Duration // how often rows are screened; tests have it sooner
-	// For tests: how long a look at everything may take that is made each time.
+	// For tests: how long a full look may take to be made each time.
 	cheapLook time.Duration
 }
 

@@ -115,8 +115,8 @@ func (d *driver) tell(ctx context.Context, err error) {
 	}
 }
 
-// take takes a batch of a queue to Redis. Of operations that a producer may still change it is
-// noted first that he may not.
+// take takes a batch of a queue to Redis. For operations that a producer may still change, it
+// first notes that this is over.
 func (r *Relay) take(ctx context.Context, o outlook, s *step) (out outcome, err error) {
 	noted := true
 	for note := true; noted && err == nil; note = false {
@@ -131,7 +131,7 @@ func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (ou
 		away = r.outages.operations[work.Queue]
 	}
 	b, err := r.batch(ctx, o, work.Queue)
-	if err != nil { // Redis is away for that queue: it rests.
+	if err != nil { // Redis is unavailable for that queue, which rests.
 		away.Observe(ctx, err)
 		return outcome{waiting: 1}, false, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// This file has only pure decisions: what becomes of rows, given the state of the table and the
+// This file has only pure decisions: the updates of rows, given the state of the table and the
 // answer of Redis. judge_test.go covers all of them.
 
 // Reasons, for people.
@@ -44,7 +44,7 @@ func failureOf(err error) failure {
 	}
 }
 
-// judgePut decides what becomes of the row of a message that was put into Redis, if no other
+// judgePut decides the update of the row of a message that was put into Redis, if no other
 // message blocked it.
 func judgePut(answer store.Answer) table.Update {
 	switch failureOf(answer.Err) {
@@ -80,7 +80,7 @@ type situation struct {
 	op table.Moved
 }
 
-// verdict is what becomes of an operation and of its message's row.
+// verdict has the updates of an operation and of its message's row.
 type verdict struct {
 	op, head table.Update
 	// stop: the operation was not carried out, nor may later ones be.
@@ -162,7 +162,7 @@ func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
 	}
 }
 
-// judge decides what becomes of an operation and of its message's live row, by the
+// judge decides the updates of an operation and of its message's live row, by the
 // answer of Redis.
 func judge(s situation, answer store.Answer) verdict {
 	if s.verb == table.VerbReplace {

@@ -8,14 +8,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// verdicts are what becomes of rows, all of which are written in one transaction. They belong
+// verdicts are the updates of rows, all of which are written in one transaction. They belong
 // to one goroutine.
 type verdicts struct {
 	updates          table.Updates
 	applied          []announcement
 	settled, waiting int
 	blocked          []blockedRow
-	err              error // one of those why rows wait, if any is known
+	err              error // one of the reasons why rows wait, if any is known
 }
 
 // announcement is what the observer gets after the commit.
@@ -28,7 +28,7 @@ type announcement struct {
 
 func newVerdicts() verdicts { return verdicts{updates: table.Updates{}} }
 
-// set records what becomes of a row, and the reason if it waits.
+// set records the update of a row, and the reason if it waits.
 func (v *verdicts) set(r *table.Row, c table.Update, err error) {
 	switch {
 	case c.Lives:
@@ -67,7 +67,7 @@ func (v *verdicts) wait(rows int, err error) {
 	}
 }
 
-// join adds those on other rows.
+// join adds the verdicts on other rows.
 func (v *verdicts) join(o *verdicts) {
 	maps.Copy(v.updates, o.updates)
 	v.applied, v.blocked = append(v.applied, o.applied...), append(v.blocked, o.blocked...)
@@ -85,8 +85,8 @@ func (v *verdicts) outcome(last *table.Row, full bool) outcome {
 type question struct {
 	row *table.Row // nil: nothing, all is judged
 	fit bool
-	// The question to Redis. With ifUnknown, and if it does not know the message, also since when it
-	// has what it has of the queue.
+	// The question to Redis. With ifUnknown, and if Redis does not know the message, also when the
+	// queue was made there.
 	operation store.Operation
 	ifUnknown bool
 }
@@ -138,8 +138,8 @@ func (j *judgement) next() question {
 	return question{}
 }
 
-// fits takes why a message could never be stored, nil if it could: it takes the place of none
-// then.
+// fits takes the reason why a message could never be stored, so that it replaces none; nil if
+// it could.
 func (j *judgement) fits(why error) {
 	if j.isFit = why == nil; !j.isFit {
 		j.decide(refusal(why), nil)
@@ -183,7 +183,7 @@ func (j *judgement) decide(v verdict, err error) {
 	}
 }
 
-// setHead records what becomes of the message's row, also for the next operation.
+// setHead records the update of the message's row, also for the next operation.
 func (j *judgement) setHead(c table.Update) {
 	head := j.group.Head
 	if c.IsZero() || head == nil {

@@ -52,7 +52,7 @@ type lane struct {
 	first   bool
 	poll    time.Duration
 	names   []string                       // of queues
-	courses map[string]map[bool]*[2]course // by queue, and whether they are of operations: through what is new, and through all
+	courses map[string]map[bool]*[2]course // by queue, and whether they are of operations: through new rows, and through all
 	turn    int                            // which queue is next
 	sight   sight
 	pause   wait.Backoff
@@ -79,7 +79,7 @@ func newLane(c *Config, names []string, number int, shared *lookout) *lane {
 
 // next is what to do now.
 func (l *lane) next(now time.Time) action {
-	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // The batches before took long: look again before the next.
+	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // The previous batches took long: look again before the next.
 	switch {
 	case l.backOff > 0:
 		rest := action{pause: l.backOff, failed: true}

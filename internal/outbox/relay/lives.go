@@ -118,7 +118,7 @@ func (l *lives) step(ctx context.Context) {
 	l.others.Store(&refused)
 }
 
-// look compares the life that the table knows of a queue with that in Redis.
+// look compares the queue's life in the table with that in Redis.
 func (l *lives) look(ctx context.Context, queue string, o *owner) error {
 	redis, err := l.queues[queue].Store.Pin(ctx)
 	if err != nil {
@@ -150,8 +150,8 @@ func (l *lives) look(ctx context.Context, queue string, o *owner) error {
 	return outbox.CheckLife(queue, ours, rows.Name, rows.Silent)
 }
 
-// bornOf is when the queue was made in that Redis, by the database's clock; zero if that
-// is unknown.
+// bornOf returns when the queue was made in that Redis, by the database's clock; zero if
+// that is unknown.
 func (l *lives) bornOf(ctx context.Context, redis outbox.Store) (first time.Time, err error) {
 	shards, err := redis.Born(ctx)
 	for i, at := range shards {

@@ -12,11 +12,11 @@ import (
 // sayEvery limits how often the same line is logged.
 const sayEvery = time.Minute
 
-// outages are those of all that a relay depends on.
+// outages are the outages of everything that a relay depends on.
 type outages struct {
 	database, redis *outbox.Outage
-	// queues, by name, are those of messages; operations those of operations, which
-	// a full Redis still takes.
+	// queues, by name, are those for messages; operations those for operations,
+	// which a full Redis still accepts.
 	queues, operations map[string]*outbox.Outage
 }
 
@@ -32,8 +32,8 @@ func newOutages(log *slog.Logger, names []string) outages {
 	return o
 }
 
-// refusals says that rows were refused: the first at once, later ones once a
-// minute with their count. It is safe for concurrent use.
+// refusals logs refused rows: the first at once, later ones once a minute with
+// their count. It is safe for concurrent use.
 type refusals struct {
 	log *slog.Logger
 

@@ -15,28 +15,27 @@ const (
 	skewMargin, unknownSkew = 2 * time.Second, time.Minute
 	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
 	tombstone = time.Minute
-	// remembered is for how long after it was due Redis certainly knows what became
-	// of a message, at the moment at which the look is made: what follows may take
-	// a while, too.
+	// remembered is how long after a message was due Redis certainly knows how it
+	// ended, counted to the look, since what follows may take a while, too.
 	remembered = tombstone - redisPhase - startWithin - clockMargin
 )
 
-// outlook is the time at which rows are taken, and what follows from it for them.
+// outlook is the time at which rows are taken, and what follows from it.
 type outlook struct {
 	now     time.Time // by Redis' clock
-	read    time.Time // by our own, when that was read
+	read    time.Time // by our own clock, when now was read
 	horizon time.Duration
-	ahead   time.Duration // of Redis' clock, the database's, at the most
+	ahead   time.Duration // of Redis' clock, the database's, at most
 }
 
-// untilMs is up to when rows are loaded.
+// untilMs returns the due time up to which rows are loaded.
 func (o outlook) untilMs() int64 { return o.now.Add(o.horizon).UnixMilli() }
 
 func (o outlook) isLoadable(r *table.Row) bool { return r.DueMs <= o.untilMs() }
 
-// markOf is when a pending row's message is marked. It may have been published
-// by a producer's own put, and Redis have lost that since; or its row was told, before
-// a failover of the database took that back: then it was due for longer than Redis
+// markOf returns when a pending row's message is marked. A producer's own put may have
+// published it, and Redis may have lost that since. Or the row had its end before a
+// failover of the database undid that; then it was due for longer than Redis
 // remembers.
 func (o outlook) markOf(r *table.Row) store.Mark {
 	if r.Maybe || o.now.Sub(r.DueAt()) > remembered {
@@ -46,8 +45,8 @@ func (o outlook) markOf(r *table.Row) store.Mark {
 }
 
 // maybeOut reports whether a copy of the row's message may be out, if Redis knows
-// nothing of it: by the same rules as the marks. ifOlder says that this is so where the
-// row is older than what Redis has.
+// nothing of it, by the same rules as the marks. ifOlder says that this holds only if
+// the row is older than the queue in Redis.
 func (o outlook) maybeOut(r *table.Row) (maybe, ifOlder bool) {
 	since := o.now.Sub(r.DueAt())
 	switch {
@@ -62,5 +61,5 @@ func (o outlook) maybeOut(r *table.Row) (maybe, ifOlder bool) {
 	}
 }
 
-// made is when the row was made at the earliest, by Redis' clock.
+// made returns the earliest time at which the row can have been made, by Redis' clock.
 func (o outlook) made(r *table.Row) time.Time { return time.UnixMilli(r.CreatedMs).Add(-o.ahead) }

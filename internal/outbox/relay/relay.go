@@ -17,10 +17,10 @@ import (
 )
 
 // Relay brings the rows of one database into Redis. Any number of relays may
-// work on one database: what one has locked, the others skip.
+// work on one database: each skips the rows that another one has locked.
 //
-// [Relay.Run] owns its goroutines: one a lane, one for upkeep, one that looks to which Redis
-// the rows belong, one that screens rows beyond the horizon, and one that listens where that is asked for.
+// [Relay.Run] owns its goroutines: one per lane, one for upkeep, one that checks to which Redis the
+// rows belong, one that screens rows beyond the horizon, and one that listens if Notify is set.
 type Relay struct {
 	config   Config
 	db       *table.Database
@@ -39,7 +39,7 @@ type Relay struct {
 	wake      chan struct{}
 	ready     chan struct{} // closed once the database was found fit
 	readyOnce sync.Once
-	// purgedMs is up to when finished operations were purged. It belongs to the upkeep.
+	// purgedMs is the end time up to which finished operations were purged. It belongs to the upkeep.
 	purgedMs int64
 }
 
@@ -68,8 +68,8 @@ func (r *Relay) Ready() <-chan struct{} { return r.ready }
 
 var errNotReached = errors.New("has not answered yet")
 
-// State is nil if the database answered the last time, and else says why not,
-// that it is unfit, or that the rows of a queue belong to another Redis.
+// State returns nil if the last call to the database succeeded. Otherwise it says why
+// not, that the database is unfit, or that the rows of a queue belong to another Redis.
 func (r *Relay) State() error {
 	if err := r.outages.database.Last(); err != nil {
 		return err
@@ -86,7 +86,7 @@ func (r *Relay) State() error {
 }
 
 // Run works until ctx ends, through every outage of the database and of Redis;
-// then it finishes what it has begun, which takes a few seconds at the most, and
+// then it finishes what it has begun, which takes a few seconds at most, and
 // returns nil. Its errors are those of a database that is unfit: of another
 // version, or without the tables, see [table.IsUnfit]; then it may be called again.
 func (r *Relay) Run(ctx context.Context) error {
@@ -99,7 +99,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.readyOnce.Do(func() { close(r.ready) })
 	level := slog.LevelInfo
-	if wasUnfit { // That was said as an error, so its end is not left out where INFO is.
+	if wasUnfit { // It was logged as an error, so its end must show even if INFO is hidden.
 		level = slog.LevelWarn
 	}
 	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.names))
@@ -137,5 +137,5 @@ func (r *Relay) prepare(ctx context.Context) error {
 	}
 }
 
-// Wake has the relay look at the table at once; as many wake-ups as there are lanes may wait.
+// Wake makes the relay look at the table at once; as many wake-ups as there are lanes may wait.
 func (r *Relay) Wake() { wait.Wake(r.wake) }

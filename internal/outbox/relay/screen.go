@@ -15,8 +15,8 @@ const (
 	// most rows of one.
 	screenEvery = time.Second
 	screenRows  = 5000
-	// screenBehind is after how many screenings a number is read: transactions commit out of
-	// order.
+	// screenBehind is how many screenings a number must be old to be read, since
+	// transactions commit out of order.
 	screenBehind = 10
 )
 
@@ -27,7 +27,7 @@ const (
 // other fault, is refused at loading.
 type screen struct {
 	*Relay
-	after int64   // the last number that was looked at
+	after int64   // the last number that was read
 	seen  []int64 // the highest numbers, the oldest first
 }
 

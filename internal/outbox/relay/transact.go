@@ -13,11 +13,11 @@ const (
 	// clockTimeout limits asking Redis for the time, and other small questions.
 	clockTimeout = 5 * time.Second
 	// redisPhase is how long after its begin a transaction may still wait for Redis.
-	// [store.Rows.Put] wants it to be shorter than store.MaxCall.
+	// [store.Rows.Put] requires less than store.MaxCall.
 	redisPhase = 8 * time.Second
 	// startWithin is how old an outlook may be when a transaction begins.
 	startWithin = 5 * time.Second
-	// stopGrace is how long a lane may still wait for Redis when it shall stop.
+	// stopGrace is how long a lane may still wait for Redis when it must stop.
 	stopGrace = 3 * time.Second
 	// commitTimeout limits the end of a transaction.
 	commitTimeout = 15 * time.Second
@@ -28,9 +28,9 @@ var errRedis = errors.New("redis")
 
 var errSlow = errors.New("the database is too slow to begin it")
 
-// transact runs work in a transaction and commits. It outlives ctx by as long as Redis may be
-// waited for: calls to Redis, which have a context of their own, end soon after ctx, but not
-// with it, since what was sent should be answered.
+// transact runs work in a transaction and commits. It outlives ctx by the longest wait for
+// Redis: calls to Redis have a context of their own, which ends soon after ctx but not with
+// it, so that a sent call can be answered.
 func (r *Relay) transact(ctx context.Context, o outlook, work func(ctx, redis context.Context, t *table.Tx) error) error {
 	if time.Since(o.read) > startWithin {
 		return fmt.Errorf("outbox transaction: %w", errSlow)

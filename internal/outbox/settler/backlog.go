@@ -54,7 +54,7 @@ type backlog struct {
 	dirty   map[ledgerRef]bool
 	stale   []notice
 	dropped int       // late acknowledgements for which there was no room
-	swept   time.Time // when all held ledgers were to be read the last time
+	swept   time.Time // when all held ledgers were last due
 	failed  wait.Backoff
 }
 
@@ -68,7 +68,7 @@ func (b *backlog) notify(ref ledgerRef) { b.dirty[ref] = true }
 // isDue reports whether to read all held ledgers, signalled or not.
 func (b *backlog) isDue(now time.Time) bool { return now.Sub(b.swept) >= settleEvery }
 
-// sweep records that all held ledgers, these, are to be read.
+// sweep records that all held ledgers must be read.
 func (b *backlog) sweep(now time.Time, held []ledgerRef) {
 	b.swept = now
 	for _, ref := range held {
@@ -76,8 +76,8 @@ func (b *backlog) sweep(now time.Time, held []ledgerRef) {
 	}
 }
 
-// acknowledge takes what the broker has acknowledged too late for Redis. If too many wait,
-// some are forgotten.
+// acknowledge takes messages that the broker has acknowledged too late for Redis. If too
+// many wait, some are forgotten.
 func (b *backlog) acknowledge(queue string, rows []store.RowFate) {
 	for _, row := range rows {
 		switch {
@@ -91,7 +91,7 @@ func (b *backlog) acknowledge(queue string, rows []store.RowFate) {
 	}
 }
 
-// begin is a pass over all that is known by now, and how many acknowledgements were forgotten.
+// begin returns a pass over everything known by now, and how many acknowledgements were forgotten.
 func (b *backlog) begin(databases int) (p *pass, dropped int) {
 	p = &pass{databases: databases, stale: b.stale, left: map[ledgerRef]bool{}, refs: slices.SortedFunc(maps.Keys(b.dirty), ledgerRef.compare)}
 	dropped = b.dropped
@@ -108,7 +108,8 @@ func (b *backlog) end(p *pass) {
 	b.stale = slices.Concat(p.kept, b.stale)
 }
 
-// pause is how long to wait after a pass; deaf means even if something is signalled, because it would fail, too.
+// pause returns how long to wait after a pass; deaf means to ignore signals meanwhile, because they would
+// fail, too.
 func (b *backlog) pause(now time.Time, p *pass) (pause time.Duration, deaf bool) {
 	if p.failure() != nil {
 		return b.failed.Next(), true

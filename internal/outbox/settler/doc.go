@@ -1,4 +1,4 @@
-// Package settler tells rows what became of their messages.
+// Package settler records in rows how their messages ended.
 //
 // When a message of a row ends in Redis, the script that ends it writes a line into
 // the shard's ledger. The settler drains it:

@@ -21,7 +21,7 @@ const (
 	settlePause = 200 * time.Millisecond
 	// settleEvery is the interval between passes over all held shards, signalled or not.
 	settleEvery = 30 * time.Second
-	// busyPause is after how long rows that a relay works on are tried again.
+	// busyPause is the time until rows that a relay works on are tried again.
 	busyPause = time.Second
 	// staleLimit is how many late acknowledgements are held while the database is away.
 	staleLimit = 100_000
@@ -45,10 +45,10 @@ type Queue struct {
 	Held func() []int
 }
 
-// Database has rows that are told what became of their messages.
+// Database has rows that must record how their messages ended.
 type Database struct {
 	*table.Database
-	// OnSettled, if not nil, is told how many rows were settled.
+	// OnSettled, if not nil, is called with the number of settled rows.
 	OnSettled func(rows int)
 }
 
@@ -62,11 +62,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Settler tells rows what became of their messages: it drains the ledgers that
-// settling writes in Redis, and takes acknowledgements that came too late for
-// Redis. An entry leaves the ledger when its row records it, or when no database has
-// such a row. While a database is away, entries stay.
-// It is safe for concurrent use.
+// Settler records in rows how their messages ended: it drains the ledgers that
+// settling writes in Redis, and takes acknowledgements that came too late for Redis.
+// An entry leaves the ledger when its row records it, or when no database has such a
+// row. While a database is away, entries stay. It is safe for concurrent use.
 type Settler struct {
 	config          Config
 	queues          map[string]*Queue
@@ -117,9 +116,9 @@ func (s *Settler) Notify(queue string, shard int) {
 	wait.Wake(s.wake)
 }
 
-// Acknowledged takes messages that the broker has acknowledged, but whose claim
-// had ended, so that the ledger does not tell of them. It does not block; where
-// too many wait, some are forgotten, and Redis will publish them again.
+// Acknowledged takes messages that the broker has acknowledged after their
+// claim had ended, so that the ledger lacks them. It does not block; if too
+// many wait, some are forgotten, and are published again.
 func (s *Settler) Acknowledged(queue string, rows []store.RowFate) {
 	s.mu.Lock()
 	s.backlog.acknowledge(queue, rows)
@@ -127,8 +126,8 @@ func (s *Settler) Acknowledged(queue string, rows []store.RowFate) {
 	wait.Wake(s.wake)
 }
 
-// Run settles until ctx ends, through every outage, and returns nil. What is
-// left then is for [Settler.Flush].
+// Run settles until ctx ends, through every outage, and returns nil.
+// [Settler.Flush] does the rest.
 func (s *Settler) Run(ctx context.Context) error {
 	for {
 		p := s.drain(ctx, false)
@@ -146,8 +145,8 @@ func (s *Settler) Run(ctx context.Context) error {
 	}
 }
 
-// Flush settles everything known, for all held shards. An error means that some is left: a
-// database or Redis is away, rows are being worked on, or ctx has ended.
+// Flush settles everything known, for all held shards. An error means that something is
+// left: a database or Redis is unavailable, rows are being worked on, or ctx has ended.
 func (s *Settler) Flush(ctx context.Context) error {
 	for {
 		p := s.drain(ctx, true)

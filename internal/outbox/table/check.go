@@ -14,11 +14,11 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 )
 
-// errUnfit marks what waiting does not heal.
+// errUnfit marks faults that waiting does not cure.
 var errUnfit = errors.New("database is unfit")
 
-// IsUnfit reports whether an error says that the database is of a version that
-// is too old, or has no tables for the outbox.
+// IsUnfit reports whether an error says that the database is too old, or lacks
+// the tables of the outbox.
 func IsUnfit(err error) bool { return errors.Is(err, errUnfit) }
 
 // The oldest versions: PostgreSQL has generated columns since 12, MySQL has
@@ -58,7 +58,7 @@ func (d *Database) Check(ctx context.Context) error {
 	switch name := d.name + "_" + string(d.dialect.newest); {
 	case err != nil:
 		return fmt.Errorf("ask for the indexes: %w", err)
-	case !have[name]: // PostgreSQL would read the whole table for each message, MySQL refuses.
+	case !have[name]: // Without it PostgreSQL would read the whole table for each message; MySQL refuses.
 		return fmt.Errorf("%w: index %s of table %s is missing or not ready; %s", errUnfit, name, d.table, migrateUp)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (d *dialect) checkVersion(version string) error {
 
 // isAtLeast reads the first three numbers of a version.
 func isAtLeast(version string, oldest [3]int) bool {
-	// Old drivers of replication are told "5.5.5-" before a MariaDB's version.
+	// For old drivers of replication, MariaDB puts "5.5.5-" before its version.
 	version = strings.TrimPrefix(version, "5.5.5-")
 	fields := strings.FieldsFunc(version, func(r rune) bool { return r < '0' || r > '9' })
 	for i, least := range oldest {
@@ -119,8 +119,8 @@ func (d *Database) schemaError(err error) error {
 	return fmt.Errorf("check the tables: %w", err)
 }
 
-// IsDeadlock reports whether the database ended a transaction so that others
-// could go on, or since one has committed a message of the same identity.
+// IsDeadlock reports whether the database ended a transaction so that others can
+// continue, or because another one has committed a message of the same identity.
 func IsDeadlock(err error) bool {
 	var pg *pgconn.PgError
 	var my *mysql.MySQLError

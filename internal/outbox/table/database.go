@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// defaultConnections suffice for two lanes, the settler and the auditor.
+	// defaultConnections is enough for two lanes, the settler and the auditor.
 	defaultConnections = 8
 	// statementTimeout limits one statement; none of ours reads much.
 	statementTimeout = 10 * time.Second
@@ -33,7 +33,7 @@ const (
 
 // Config describes a [Database].
 type Config struct {
-	// Dialect is schema.Postgres or schema.MySQL, which is MariaDB's too.
+	// Dialect is schema.Postgres or schema.MySQL, which also stands for MariaDB.
 	Dialect schema.Dialect
 	// Source's DSN is a URL or key=value list for PostgreSQL, and for MySQL
 	// "user:password@tcp(host:port)/database".
@@ -44,23 +44,23 @@ type Config struct {
 	Connections int
 	// Discard deletes a message's row at once when the message was published.
 	Discard bool
-	// Trace, where set, is told of each statement of a relay, for measurements. It is
+	// Trace, if set, is called for each statement of a relay, for measurements. It is
 	// called from several goroutines, and the relay waits for it.
 	Trace func(Statement)
 }
 
-// Statement is one that was run.
+// Statement is a statement that was run.
 type Statement struct {
 	Query string
 	Args  []any
-	// Beginning is the first statement of its transaction, empty outside of one.
+	// Beginning is the first statement of its transaction, empty outside one.
 	Beginning string
-	// Took is how long it took, with reading all rows.
+	// Took is how long it took, including reading all rows.
 	Took time.Duration
 }
 
 // Database is a database with an outbox. It has a pool of its own, so that it
-// takes no connection from anybody. It is safe for concurrent use.
+// takes connections from nobody else. It is safe for concurrent use.
 type Database struct {
 	db      *sql.DB
 	dialect *dialect
@@ -72,7 +72,7 @@ type Database struct {
 	trace   func(Statement)   // nil: not traced
 	// listen makes the connection of Listen; nil: no notifications.
 	listen func(context.Context) (*pgx.Conn, error)
-	// Until then no pending operations are listed; nil: no limit.
+	// No pending operations are listed before that time; nil: no limit.
 	nextListing atomic.Pointer[time.Time]
 }
 
@@ -114,23 +114,23 @@ func Open(config Config) (*Database, error) {
 // Table is the name of the table.
 func (d *Database) Table() string { return d.table }
 
-// Pending are the rows that a relay has to take.
+// Pending reads the rows that a relay has to take.
 func (d *Database) Pending() Pending { return Pending{d} }
 
-// Stored are the rows whose messages Redis has, as they say.
+// Stored reads the rows that say that Redis has their messages.
 func (d *Database) Stored() Stored { return Stored{d} }
 
-// Ended are the rows whose messages have ended, or are about to.
+// Ended handles the rows whose messages have ended, or are about to.
 func (d *Database) Ended() Ended { return Ended{d} }
 
-// Listing is all rows, for people.
+// Listing reads all rows, for operators.
 func (d *Database) Listing() Listing { return Listing{d} }
 
-// Refused has refused rows tried again.
+// Refused makes refused rows pending again.
 func (d *Database) Refused() Refused { return Refused{d} }
 
-// Heed drops the connections that are not in use where one has led to a server that
-// is read-only: a standby now, and the name leads to another.
+// Heed drops the idle connections if one has led to a read-only server: that one is
+// a standby now, and the name leads to another one.
 func (d *Database) Heed(err error) {
 	if isReadOnly(err) {
 		d.db.SetMaxIdleConns(-1)
@@ -141,8 +141,8 @@ func (d *Database) Heed(err error) {
 // Close closes the pool.
 func (d *Database) Close() error { return d.db.Close() }
 
-// openPostgres prepares nothing on the server, so that a pooler may hand each
-// transaction to another session; what a session needs is set by transaction.
+// openPostgres prepares nothing on the server, so that a pooler may give each
+// transaction a different session; each transaction sets what it needs.
 func (d *Database) openPostgres(source sqldb.Source) (err error) {
 	d.dialect = &postgres
 	d.listen = func(ctx context.Context) (*pgx.Conn, error) {
@@ -176,7 +176,7 @@ func (d *Database) openMySQL(source sqldb.Source) (err error) {
 	return err
 }
 
-// mysqlSession is how our sessions of MySQL are.
+// mysqlSession sets up our sessions of MySQL.
 func mysqlSession(config *mysql.Config) (driver.Connector, error) {
 	config.InterpolateParams = true // One round trip a statement.
 	config.ClientFoundRows = true
@@ -208,7 +208,7 @@ func (d *Database) begin(ctx context.Context) (*Tx, error) {
 	return &Tx{d, tx}, nil
 }
 
-// Within runs work in a transaction and commits it, or rolls it back where work
+// Within runs work in a transaction and commits it, or rolls it back if work
 // fails. Each statement has 10 s, the whole as long as ctx.
 func (d *Database) Within(ctx context.Context, work func(t *Tx) error) error {
 	t, err := d.begin(ctx)
@@ -224,8 +224,8 @@ func (d *Database) Within(ctx context.Context, work func(t *Tx) error) error {
 	return t.tx.Commit()
 }
 
-// Clock is the database's, in milliseconds since 1970, and the instant at which it
-// was read.
+// Clock returns the database's time in milliseconds since 1970, and the instant at
+// which it was read.
 func (d *Database) Clock(ctx context.Context) (ms int64, read time.Time, err error) {
 	before := time.Now()
 	err = d.query("SELECT {now}").each(ctx, d.db, func(rows *sql.Rows) error { return rows.Scan(&ms) })

@@ -4,12 +4,12 @@ import (
 	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 )
 
-// dialect is what differs between the databases.
+// dialect has the differences between the databases.
 type dialect struct {
 	name schema.Dialect
 	// now is the database's clock, milliseconds since 1970.
 	now string
-	// size is how many bytes headers and body have.
+	// size is the size of headers and body in bytes.
 	size string
 	// headers is the column as JSON text.
 	headers string
@@ -17,15 +17,15 @@ type dialect struct {
 	beginning string
 	// arrays says that a list is one argument, and that arguments are numbered.
 	arrays bool
-	// live and operation are the conditions of an identity's live message and of a pending
-	// operation on it, open are those of both. They go with the index byOpen.
+	// live and operation are the conditions for an identity's live message and for a
+	// pending operation on it, open those for both. They go with the index byOpen.
 	live, operation string
 	open            []string
-	// newest is the index of the newest migration that no statement does without.
+	// newest is the index of the newest migration that statements require.
 	newest index
 	// hint names the index to use.
 	hint map[index]string
-	// fence ends a subquery that is to be run row by row, and not as a join: by
+	// fence ends a subquery that must run row by row, and not as a join: with
 	// statistics from before its table was filled, a join reads all of it for every
 	// row.
 	fence string
@@ -46,15 +46,15 @@ var postgres = dialect{
 	now:     "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
 	size:    "octet_length(body) + coalesce(octet_length(headers::text), 0)",
 	headers: "headers::text",
-	// A server must not keep the locks of a relay that has vanished. And it shall
-	// walk along the indexes, and stop where a batch is full: by statistics that lag
-	// behind a table of this kind it would rather read and sort all of it.
+	// A server must not keep the locks of a vanished relay. It must also walk along
+	// the indexes and stop when a batch is full: with statistics that lag behind, as
+	// they do for such a table, it would prefer to read and sort all of it.
 	beginning: "SELECT set_config('idle_in_transaction_session_timeout', '60s', true), set_config('lock_timeout', '5s', true), " +
 		"set_config('statement_timeout', '10s', true), set_config('enable_seqscan', 'off', true), " +
 		"set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)",
 	arrays:    true,
 	live:      "op = 0 AND status IN (0, 1)",
-	operation: "op * 1 > 0 AND status * 1 = 0", // op > 0 and status = 0, in the words of the index: no other will do
+	operation: "op * 1 > 0 AND status * 1 = 0", // op > 0 and status = 0, in exactly the expressions of the index
 	open:      []string{"{live}", "{operation}"},
 	newest:    "operations",
 	fence:     " OFFSET 0",

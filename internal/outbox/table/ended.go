@@ -12,22 +12,22 @@ import (
 // purgeBatch is how many rows one transaction deletes.
 const purgeBatch = 1000
 
-// Ended tells rows what became of their messages, and takes care of those that have
-// been told.
+// Ended records in rows how their messages ended, and purges ended rows.
 type Ended struct{ db *Database }
 
-// Version is a message under one token: a reschedule gives it another.
+// Version is a message under one token: a reschedule gives it another one.
 type Version struct {
 	Identity
 	Token string
 }
 
-// Fate is what became of a message in Redis, for its row: published, cancelled, or
+// Fate is what happened to a row's message in Redis: published, cancelled, or
 // stored with another due time.
 type Fate struct {
 	Version
 	State State
-	// DueMs is the new due time of what is stored, Maybe that a copy of it, or of what was cancelled, may be out.
+	// DueMs is the new due time of a stored message. Maybe says that a copy of a stored or cancelled one may
+	// be out.
 	DueMs int64
 	Maybe bool
 }
@@ -36,21 +36,21 @@ type Fate struct {
 type Known int
 
 const (
-	// KnownAbsent is told if no row lives under that token.
+	// KnownAbsent means that no row lives under that token.
 	KnownAbsent Known = iota
-	// KnownSettled is told if the row says so now.
+	// KnownSettled means that the row has the fate now.
 	KnownSettled
-	// KnownBusy is the answer if another transaction works on the row, or will.
+	// KnownBusy means that another transaction works on the row, or will.
 	KnownBusy
 )
 
-// Settle tells rows what became of their messages, at most 1,000 of them, in one
-// transaction that waits for nobody. By index it says what the database knew.
+// Settle records how the messages of at most 1,000 rows ended, in one transaction
+// that waits for no lock. By index it returns what the database knew.
 //
-// A row that a relay holds, or that has pending operations, is left alone: the
-// token in force may be about to change. So a fate may be forgotten only where
-// neither is the case and no row lives under its token, which is looked for
-// after the locks were tried: what changed in between is seen.
+// A row that a relay holds, or that has pending operations, is left alone,
+// because the token in force may be about to change. So a fate may be forgotten
+// only if neither is the case and no row lives under its token. Settle looks
+// for such rows after it has tried the locks, so it sees changes in between.
 func (e Ended) Settle(ctx context.Context, fates []Fate) (outcome []Known, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		outcome, err = t.settle(ctx, fates)
@@ -62,8 +62,8 @@ func (e Ended) Settle(ctx context.Context, fates []Fate) (outcome []Known, err e
 	return outcome, nil
 }
 
-// Among are those of the versions of which a row says that they have ended, and how: under
-// the token that it had at its end, the one that it had first, or that of a reschedule in between.
+// Among returns those of the versions that have ended according to a row, and how: under the token
+// that the row had at its end, its first one, or that of a reschedule in between.
 func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, error) {
 	found := map[Version]State{}
 	names, tokens := make([]Identity, len(list)), make([]string, len(list))
@@ -116,8 +116,8 @@ func (e Ended) amongQuery(names []Identity, tokens []string) *query {
 		"op = 0 AND status > 1 AND (token"+in+" OR uid"+in+") OR op = 2 AND status = 1 AND token"+in, "", slices.Concat(args, args, args)...)
 }
 
-// Living are the live rows of the identities, as they are now, or those that are pending:
-// their numbers, by the versions that are in force.
+// Living returns the live rows of the identities, or only the pending ones, as they are
+// now: their numbers, by the versions in force.
 func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found map[Version]int64, err error) {
 	which := ""
 	if pending {
@@ -134,14 +134,14 @@ func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found
 }
 
 // Purge deletes a batch of rows that finished longer ago than keep, but not before
-// fromMs. If there are more, they finished at lastMs or later. Those of a message of
-// which an operation is pending are kept: they tell what overtook it.
+// fromMs. If there are more, they finished at lastMs or later. It keeps the rows of
+// a message with a pending operation, because they say what overtook that.
 func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
 	return e.purge(ctx, e.purgeQuery(keep, fromMs), fromMs)
 }
 
-// PurgeOperations is Purge of cancels and reschedules that finished before an instant. Those
-// of a message that was refused are kept: it may be tried again only where none has cancelled it.
+// PurgeOperations is Purge for cancels and reschedules that finished before an instant. It keeps
+// those of a refused message, which may be tried again only if none of them has cancelled it.
 func (e Ended) PurgeOperations(ctx context.Context, fromMs, beforeMs int64) (lastMs int64, more bool, err error) {
 	q := e.db.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
 		add(" WHERE finished_ms >= ? AND finished_ms < ? AND op + 0 > 0 AND status + 0 <> 6 AND reason <> ?", fromMs, beforeMs, ReasonRefused).

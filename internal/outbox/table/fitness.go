@@ -16,9 +16,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 )
 
-// Findings are the problems of the database and the tables of the outbox. It
-// changes nothing: what we may do is asked by EXPLAIN, which needs the rights of
-// the statement and does not run it.
+// Findings returns the problems of the database and the tables of the outbox. It
+// changes nothing: it checks rights by EXPLAIN, which needs those of the
+// statement and does not run it.
 func (d *Database) Findings(ctx context.Context) []check.Finding {
 	f := fitness{d}
 	if err := d.Check(ctx); err != nil {
@@ -30,7 +30,7 @@ func (d *Database) Findings(ctx context.Context) []check.Finding {
 // fitness asks the database how it is set up.
 type fitness struct{ *Database }
 
-// unfit is what [Database.Check] has found.
+// unfit turns an error of [Database.Check] into a finding.
 func (d fitness) unfit(err error) check.Finding {
 	f := check.Finding{
 		Level: check.Error, Code: "outbox_unreachable",
@@ -62,8 +62,8 @@ func isDenied(err error) bool {
 		errors.As(err, &my) && slices.Contains([]uint16{1142, 1143, 1227, 1370}, my.Number)
 }
 
-// rights are the rights on the table that the user lacks. SELECT was needed to
-// come this far.
+// rights returns the rights on the table that the user lacks. SELECT was needed
+// to come this far.
 func (d fitness) rights(ctx context.Context) []check.Finding {
 	return append(d.rightsOn(ctx, d.table, "rows cannot be taken, told what became of their messages, or purged", []statement{
 		{"UPDATE", "EXPLAIN UPDATE {t} SET status = status WHERE 1 = 0"},
@@ -74,7 +74,7 @@ func (d fitness) rights(ctx context.Context) []check.Finding {
 	})...)
 }
 
-// statement is one that needs a right.
+// statement is a statement that needs a right.
 type statement struct{ right, text string }
 
 func (d fitness) rightsOn(ctx context.Context, table, why string, statements []statement) []check.Finding {
@@ -109,7 +109,7 @@ func (d fitness) indexNames() []string {
 	return []string{"live", "history", "finished", "due", "open"}
 }
 
-// indexes are those that the table has and the database uses.
+// indexes returns the indexes that the table has and the database uses.
 func (d *Database) indexes(ctx context.Context) (have map[string]bool, err error) {
 	q := d.query("SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indisvalid").
 		add(" AND i.indrelid = to_regclass(?)", d.table)
@@ -128,7 +128,7 @@ func (d *Database) indexes(ctx context.Context) (have map[string]bool, err error
 	return have, err
 }
 
-// missing are the indexes that the table lacks, or that PostgreSQL does not use.
+// missing returns findings for indexes that the table lacks, or that PostgreSQL does not use.
 func (d fitness) missing(ctx context.Context) []check.Finding {
 	have, err := d.indexes(ctx)
 	if err != nil {
@@ -157,7 +157,7 @@ func (d fitness) missing(ctx context.Context) []check.Finding {
 	return findings
 }
 
-// server is how the server treats commits.
+// server checks how the server treats commits.
 func (d fitness) server(ctx context.Context) []check.Finding {
 	var findings []check.Finding
 	warn := func(level check.Level, code, what, why, remedy string) {
@@ -210,7 +210,7 @@ func (d fitness) server(ctx context.Context) []check.Finding {
 	return findings
 }
 
-// settings reads names and values. What cannot be read is not judged.
+// settings reads names and values. Unreadable settings are not judged.
 func (d fitness) settings(ctx context.Context, text string, args ...any) map[string]string {
 	values := map[string]string{}
 	_ = d.query("").add(text, args...).each(ctx, d.db, func(rows *sql.Rows) error {

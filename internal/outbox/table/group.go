@@ -8,25 +8,24 @@ import (
 	"slices"
 )
 
-// Group is one identity, of which we hold all pending rows.
+// Group is an identity with all its pending rows locked.
 type Group struct {
 	Identity
 	Operations []*Row // pending, in the order of their revisions
 	Head       *Row   // the live row of the message; nil if there is none
-	// Ended are the states of targets that live no more; a target that is missing
-	// was deleted.
+	// Ended has the states of targets that have ended; a missing target was
+	// deleted.
 	Ended map[int64]State
-	// Last is how the last message has ended, pending where that is not known.
+	// Last says how the last message ended; pending if that is not known.
 	Last State
 }
 
-// Gather locks all pending rows of the identities, and leaves out those of which
-// another transaction holds one, or of which one has just been committed. busy tells
-// which.
+// Gather locks all pending rows of the identities. It leaves out identities of which
+// another transaction holds a row, or has just committed one; busy has those.
 //
-// All locks come first, then the reads: what is read is what the last holder of
-// the locks has left. Whoever holds one pending operation keeps all others out,
-// because they see that it is pending and is not theirs.
+// All locks come first, then the reads, which therefore see what the last
+// holder of the locks has left. Holding one pending operation keeps all others
+// out, because they see a pending one that is not theirs.
 func (t *Tx) Gather(ctx context.Context, list []Identity) (groups []*Group, busy map[Identity]bool, err error) {
 	all := make(map[Identity]*Group, len(list))
 	for _, it := range list {
@@ -69,7 +68,7 @@ func (t *Tx) Gather(ctx context.Context, list []Identity) (groups []*Group, busy
 }
 
 // open finds the open rows of identities: their live messages and pending operations.
-// It reads what names them, and takes no lock.
+// It reads only names, and takes no lock.
 func (t *Tx) open(ctx context.Context, list []Identity) (rows []*Row, err error) {
 	if list = t.db.possible(list); len(list) == 0 {
 		return nil, nil
@@ -118,8 +117,8 @@ func (t *Tx) lockOpen(ctx context.Context, open []*Row) (rows []*Row, err error)
 	return rows, nil
 }
 
-// readEnds reads how those messages have ended that operations are about and that live
-// no more: their targets, and else the newest message of their identity.
+// readEnds reads how the messages of operations ended, if they are not live: the
+// operations' targets, or else the newest message of their identity.
 func (t *Tx) readEnds(ctx context.Context, groups []*Group) error {
 	var targets []int64
 	for _, g := range groups {
@@ -152,7 +151,7 @@ func (t *Tx) readEnds(ctx context.Context, groups []*Group) error {
 	return nil
 }
 
-// strangers are the targets of operations that are not the head.
+// strangers returns the targets of operations other than the head.
 func (g *Group) strangers() (numbers []int64) {
 	for _, op := range g.Operations {
 		if op.Target.Valid && (g.Head == nil || g.Head.Number != op.Target.Int64) {
@@ -190,7 +189,7 @@ func (t *Tx) ends(ctx context.Context, numbers []int64) (map[int64]end, error) {
 const (
 	// recentRows is how many of an identity's ended rows are read, the newest ones.
 	recentRows = 32
-	// recentGroups is of how many identities at once.
+	// recentGroups is for how many identities at once.
 	recentGroups = 50
 )
 
@@ -203,7 +202,7 @@ type endedRow struct {
 	how    Update
 }
 
-// message is the number of the message's row, 0 if that is not known.
+// message returns the number of the message's row, 0 if that is not known.
 func (e *endedRow) message() int64 {
 	if e.verb <= VerbSchedule {
 		return e.number
@@ -211,10 +210,10 @@ func (e *endedRow) message() int64 {
 	return e.target.Int64
 }
 
-// readRecent reads the newest ended rows of identities. They tell which message was the
-// last, since an operation names its message; and how one has ended whose row was
-// deleted, since the operation that has cancelled it says so. If more operations
-// than these came after a message had ended, is unknown.
+// readRecent reads the newest ended rows of identities. They show which message was the
+// last, since an operation names its message, and how a message whose row was deleted
+// ended, since the operation that cancelled it says so. If more operations than these
+// came after a message's end, that is unknown.
 func (t *Tx) readRecent(ctx context.Context, groups []*Group) error {
 	list := make([]Identity, len(groups))
 	for i, g := range groups {

@@ -10,39 +10,39 @@ import (
 )
 
 // listMost is how many rows one statement of [Listing.List] and
-// [Listing.Show] returns at the most.
+// [Listing.Show] returns at most.
 const listMost = 1000
 
-// Entry is a row, for people: without headers and body.
+// Entry is a row for display, without headers and body.
 type Entry struct {
 	// Number is the revision: later operations have higher ones.
 	Number         int64
 	Queue, Key, ID string
 	Topic          string
-	// Verb is what it asks for, State what became of it.
+	// Verb is what it asks for, State how far it has come.
 	Verb, State string
 	Reason      string
-	// DueAt is zero of a cancel, FinishedAt of a row that has not ended.
+	// DueAt is zero for a cancel, FinishedAt for a row that has not ended.
 	DueAt, CreatedAt, FinishedAt time.Time
 	// Age is how long ago it was written, by the database's clock.
 	Age time.Duration
-	// Size is that of headers and body, bytes.
+	// Size is the size of headers and body in bytes.
 	Size int64
 }
 
-// Listing reads rows for people.
+// Listing reads rows for operators.
 type Listing struct{ db *Database }
 
 // Filter says which rows are listed. The zero value means all.
 type Filter struct {
 	Queue, State string
-	// After is the number of the last row that is known already.
+	// After is the number of the last row already read.
 	After int64
 	// Limit is how many are returned, at most 1,000.
 	Limit int
 }
 
-// States are the names of the states that a row may have.
+// States returns the names of the states of rows.
 func States() []string { return slices.Clone(stateNames[:]) }
 
 var errState = errors.New("unknown state")
@@ -70,7 +70,7 @@ func (l Listing) List(ctx context.Context, f Filter) ([]Entry, error) {
 }
 
 // Show returns the rows of a message in the order of their revisions, at most
-// 1,000; those of all messages of that id where key is nil.
+// 1,000; if key is nil, those of all messages of that id.
 func (l Listing) Show(ctx context.Context, queue, id string, key *string) ([]Entry, error) {
 	is, args := " WHERE queue = ? AND message_id = ?", []any{l.db.text(queue), l.db.text(id)}
 	if key != nil {

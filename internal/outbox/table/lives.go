@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// seenEvery is how often it is written at the most that a bridge is there.
+// seenEvery is the shortest interval between records of a bridge's presence.
 const seenEvery = 10 * time.Second
 
-// Lives tells to which life of a queue in Redis the rows of the queue belong. A life is
-// a queue from its making until Redis loses it, see [store.Layout.Life].
+// Lives knows to which life of a queue in Redis the queue's rows belong. A life lasts
+// from the making of a queue until Redis loses it, see [store.Layout.Life].
 type Lives struct{ db *Database }
 
-// Lives are those of the table.
+// Lives returns the lives in the table.
 func (d *Database) Lives() Lives { return Lives{d} }
 
-// Life is what a table knows of a queue's.
+// Life is a queue's life in the table.
 type Life struct {
 	Name string // empty: nothing was stored of the queue yet
-	// Seen is when a bridge with that Redis was there last, by the database's clock, and Silent how
-	// long ago.
+	// Seen is when a bridge with that Redis was last present, by the database's clock, and Silent
+	// how long ago.
 	Seen   time.Time
 	Silent time.Duration
 }
 
-// Of reads that of a queue.
+// Of reads the life of a queue.
 func (l Lives) Of(ctx context.Context, queue string) (life Life, err error) {
 	return l.db.life(ctx, l.db.db, queue)
 }
 
-// Life is [Lives.Confirm], as it is within the transaction: the first batch of a queue need
-// not wait for anybody to have looked.
+// Life is [Lives.Confirm] within the transaction, so that the first batch of a queue need
+// not wait for the goroutine that checks lives.
 func (t *Tx) Life(ctx context.Context, queue, ours string) (Life, error) {
 	return t.db.confirm(ctx, t.tx, queue, ours)
 }
@@ -50,7 +50,7 @@ func (d *Database) life(ctx context.Context, by querier, queue string) (life Lif
 	return life, err
 }
 
-// Confirm is [Lives.Of], and notes the first life if there is none.
+// Confirm is [Lives.Of], and records ours if there is none.
 func (l Lives) Confirm(ctx context.Context, queue, ours string) (Life, error) {
 	return l.db.confirm(ctx, l.db.db, queue, ours)
 }
@@ -71,15 +71,15 @@ func (d *Database) confirm(ctx context.Context, by querier, queue, ours string) 
 	return d.life(ctx, by, queue)
 }
 
-// Renew notes that a bridge of that life is there, if that was not noted lately.
+// Renew records that a bridge of that life is present, unless that was recorded lately.
 func (l Lives) Renew(ctx context.Context, queue, life string) error {
 	q := l.db.query("").add("UPDATE {t}_lives SET seen_ms = {now} WHERE queue = ? AND life = ? AND seen_ms < {now} - ?",
 		l.db.text(queue), l.db.text(life), seenEvery.Milliseconds())
 	return l.write(ctx, q)
 }
 
-// Replace has the rows of a queue belong to another life, if they belong to the one that is
-// named. It reports whether that was so.
+// Replace moves the rows of a queue from one life to another, and reports whether they
+// belonged to the former.
 func (l Lives) Replace(ctx context.Context, queue, from, to string) (done bool, err error) {
 	q := l.db.query("").add("UPDATE {t}_lives SET life = ?, seen_ms = {now} WHERE queue = ? AND life = ?", l.db.text(to), l.db.text(queue), l.db.text(from))
 	n, err := q.exec(ctx, l.db.db)

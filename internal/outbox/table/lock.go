@@ -8,8 +8,8 @@ import (
 )
 
 // Tx is a transaction that locks rows and changes them. Its locks skip rows that others
-// hold, so it never waits for a lock; it may wait for Redis, since no one waits for
-// it. It is used by one goroutine at a time.
+// hold, so it never waits for a lock; it may wait for Redis, since nobody waits for it.
+// It is used by one goroutine at a time.
 type Tx struct {
 	db *Database
 	tx *sql.Tx
@@ -18,23 +18,22 @@ type Tx struct {
 // Work is a batch to be taken.
 type Work struct {
 	Queue string
-	// Operations says that the queue has some pending.
+	// Operations says that the queue has pending operations.
 	Operations bool
-	// UntilMs is up to when rows are due that are taken.
+	// UntilMs is the latest due time of rows to take.
 	UntilMs int64
 	After   Cursor
-	// Numbers, if not nil, are the rows that are taken, and neither UntilMs nor After
-	// counts.
+	// Numbers, if not nil, are the rows to take; UntilMs and After are then ignored.
 	Numbers []int64
-	// Blocked are the numbers of rows to be left out.
+	// Blocked are the numbers of rows to leave out.
 	Blocked []int64
 	Most    int
 }
 
-// LockHeads locks a batch of a queue's pending messages' rows that are due within
-// the horizon, and leaves those that another transaction has locked, and those that are
-// blocked. What has pending operations is left to [Tx.LockOperations]: else
-// two lanes might hold one half each of an identity, again and again.
+// LockHeads locks a batch of a queue's pending messages' rows that are due within the
+// horizon. It skips those that another transaction has locked, and blocked ones. Rows
+// with pending operations are left to [Tx.LockOperations]; otherwise two lanes might
+// hold one half each of an identity, again and again.
 func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
 	rows, err := t.db.rows(ctx, t.tx, t.headsQuery(w))
 	if err != nil {
@@ -60,7 +59,7 @@ func (t *Tx) headsQuery(w Work) *query {
 	return q.add(" ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
 }
 
-// without appends that these rows are left out.
+// without appends a condition that leaves out these rows.
 func (q *query) without(numbers []int64) {
 	if len(numbers) > 0 {
 		q.add(" AND NOT id + 0").ids(numbers)
@@ -92,8 +91,8 @@ func (t *Tx) operationsQuery(w Work) *query {
 	return q.add(" AND op + 0 > 0 ORDER BY "+order+" LIMIT ? FOR UPDATE SKIP LOCKED", w.Most)
 }
 
-// Note says of reschedules that they may be tried once this is committed: no producer changes
-// them any more, see docs/model/Merge.tla.
+// Note records on reschedules that they may be tried once this is committed: after that no
+// producer changes them, see docs/model/Merge.tla.
 func (t *Tx) Note(ctx context.Context, numbers []int64) error {
 	return t.writeTo(ctx, numbers, t.db.query("UPDATE {t} SET due_ms = revision, revision = 0 WHERE revision > 0 AND id"))
 }

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// mostNew is how many rows a look at what is new tells: of those that were written, and
+// mostNew is how many rows a look for new ones returns: of those that were written, and
 // of those of each queue that came within the horizon.
 const mostNew = 10_000
 
-// Floor is the state of the table some time ago. Above it is what is new: a row was written,
-// so its number is higher, or the horizon has reached it, so it is due later. A row
-// that was committed late may be below the floor, and nevertheless be new.
+// Floor is the state of the table some time ago. New rows are above it: a written row has a
+// higher number, and a row that the horizon has reached is due later. A row that was
+// committed late may be new although it is below the floor.
 type Floor struct{ Number, UntilMs int64 }
 
-// New asks what the queues have pending above the floor, and takes no lock. However
-// much was taken before, it walks over nothing that is below. newest is the highest
-// number that there is.
+// New returns what the queues have pending above the floor, and takes no lock.
+// However much was taken before, it does not walk over rows below. newest is the
+// highest number of a row.
 func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs int64) (found map[string]Waiting, newest int64, err error) {
 	found, newest = map[string]Waiting{}, floor.Number
 	err = p.newQuery(queues, floor, untilMs).each(ctx, p.db.db, func(rows *sql.Rows) error {
@@ -51,9 +51,9 @@ func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs 
 	return found, newest, nil
 }
 
-// newQuery is the statement of New: what was written, what the horizon has reached of
-// each queue, and the highest number. PostgreSQL shall go to what was written by its
-// number alone, which is why no other column is one that an index has.
+// newQuery is the statement of New: the written rows, the rows of each queue that the
+// horizon has reached, and the highest number. PostgreSQL must find the written rows
+// by number alone, so no other column here has an index.
 func (p Pending) newQuery(queues []string, floor Floor, untilMs int64) *query {
 	const what = "SELECT id, queue, op"
 	reached := func(q *query, queue string, args ...any) {

@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// listedOperations is up to how many pending operations of a queue are listed.
+	// listedOperations limits the pending operations of a queue that are listed.
 	listedOperations = 1000
-	// cheapListing is how long a listing may take if it is made each time. While somebody
-	// holds a snapshot it walks over all operations since then.
+	// cheapListing is how long a listing may take to be made each time. While somebody
+	// holds a snapshot, it walks over all operations since then.
 	cheapListing = 50 * time.Millisecond
 )
 
-// withoutOperation appends that no operation on the row's message is pending. No row is
-// another one's: that is said so that MariaDB looks for each row, by the index, and does not
-// read the whole table once.
+// withoutOperation appends the condition that no operation on the row's message is pending.
+// The redundant part makes MariaDB look up each row by the index instead of reading the
+// whole table once.
 func (q *query) withoutOperation() *query {
 	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byOpen).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
 		" AND o.message_id = {t}.message_id AND o.id <> {t}.id AND {operation}" + q.d.dialect.fence + ")")
 }
 
-// unoperated are the rows that have no pending operation. A queue has few of them as a
-// rule, so they are listed, which costs nothing for each row or for what an identity had
-// before. If that was of no use, each identity is looked up for a while.
+// unoperated returns the rows without a pending operation. A queue usually has few
+// pending operations, so they are listed, which costs nothing per row or per earlier row
+// of an identity. If the listing did not help, each identity is looked up for a while.
 func (t *Tx) unoperated(ctx context.Context, rows []*Row) ([]*Row, error) {
 	operated, all, err := t.listOperated(ctx, rows)
 	if err == nil && !all {
@@ -86,7 +86,7 @@ func (t *Tx) operatedQuery(queue string) *query {
 		add(" WHERE queue = ? AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT ?", t.db.text(queue), listedOperations)
 }
 
-// operated are those of the identities that have pending operations.
+// operated returns those of the identities that have pending operations.
 func (t *Tx) operated(ctx context.Context, list []Identity) (map[Identity]bool, error) {
 	if list = t.db.possible(list); len(list) == 0 {
 		return nil, nil //nolint:nilnil // A nil map has none.

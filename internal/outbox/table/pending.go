@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// countLimit is up to how many rows of a queue are counted.
+	// countLimit limits how many rows of a queue are counted.
 	countLimit = 100_000
-	// foreignLimit is that of a queue that this bridge does not have, mostForeign how
-	// many such queues are looked at.
+	// foreignLimit is the limit for a queue that this bridge does not have,
+	// mostForeign how many such queues are counted.
 	foreignLimit, mostForeign = 10_000, 100
 )
 
-// Pending tells what a relay has to take, and locks nothing: see [Tx] for that.
+// Pending finds the rows that a relay has to take, and locks nothing: see [Tx] for that.
 type Pending struct{ db *Database }
 
-// Waiting is what a queue has pending: operations, and messages' rows that are due
+// Waiting is a queue's pending work: operations, and messages' rows that are due
 // within the horizon.
 type Waiting struct {
 	Operations, Heads bool
-	// First is before the first row that is pending, if everything was looked at.
+	// First is the place before the first pending row, after a full look.
 	First Cursor
-	// NewOperations and NewHeads are the rows' numbers in their order, where only what is
-	// new was looked for.
+	// NewOperations and NewHeads are the rows' numbers in their order, after a look for
+	// new rows.
 	NewOperations, NewHeads []int64
 }
 
-// Look asks what the queues have pending, and takes no lock. It reads two entries
-// of an index a queue: most of the time there is nothing. While somebody holds a snapshot it
-// walks over all that was taken since, so the caller says how long it may take.
+// Look returns what the queues have pending, and takes no lock. It reads two entries of an
+// index per queue, since most of the time there is nothing. While somebody holds a snapshot
+// it walks over all rows taken since, so the caller says how long it may take.
 func (p Pending) Look(ctx context.Context, queues []string, untilMs int64, within time.Duration) (map[string]Waiting, error) {
 	found := make(map[string]Waiting, len(queues))
 	err := p.lookQuery(queues).eachWithin(ctx, p.db.db, within, func(rows *sql.Rows) error {
@@ -72,7 +72,7 @@ func (p Pending) lookQuery(queues []string) *query {
 	return q
 }
 
-// Backlog counts rows that could be in Redis, and says since when the oldest could.
+// Backlog counts rows that could be in Redis, and returns since when the oldest could.
 func (p Pending) Backlog(ctx context.Context, queues []string, untilMs, horizonMs int64) (count int, oldest time.Duration, err error) {
 	err = p.db.Within(ctx, func(t *Tx) error {
 		for _, queue := range queues {
@@ -98,9 +98,9 @@ func (p Pending) Backlog(ctx context.Context, queues []string, untilMs, horizonM
 	return count, oldest, nil
 }
 
-// Foreign counts the rows that could be in Redis, of queues that are not listed:
-// some of them, if there are many. It goes from one queue to the next by the
-// index, so that rows of the others cost nothing.
+// Foreign counts the rows that could be in Redis of queues other than the listed
+// ones; only some of them if there are many. It goes from one queue to the next
+// by the index, so that rows of the listed queues cost nothing.
 func (p Pending) Foreign(ctx context.Context, queues []string, untilMs int64) (counts map[string]int, err error) {
 	counts = map[string]int{}
 	err = p.db.Within(ctx, func(t *Tx) error {

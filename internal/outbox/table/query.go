@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// query is a statement in the making.
+// query is a statement under construction.
 type query struct {
 	d    *Database
 	text strings.Builder
@@ -41,14 +41,14 @@ func (q *query) add(text string, args ...any) *query {
 	return q
 }
 
-// from appends the table and which index to use.
+// from appends the table and the index to use.
 func (q *query) from(by index) *query { return q.add(" FROM {t}").hinted(by) }
 
-// hinted appends which index to use.
+// hinted appends the index to use.
 func (q *query) hinted(by index) *query { return q.add(q.d.dialect.hint[by]) }
 
-// after appends that a row comes after the cursor, in a form that each database walks
-// its index for.
+// after appends the condition that a row comes after the cursor, in a form for which
+// each database walks its index.
 func (q *query) after(column string, c Cursor) *query {
 	if q.d.dialect.arrays {
 		return q.add(" AND ("+column+", id) > (?, ?)", c.Ms, c.Number)
@@ -76,8 +76,8 @@ func (q *query) texts(list []string) *query {
 	return q.list(" IN ", bytes)
 }
 
-// in is the text "IN (…)" for a condition that is written before its arguments are added, and these,
-// but for those that the database could not have, see possible.
+// in returns "IN (…)" for a condition that is written before its arguments are added, and those
+// arguments, without the ones that the database could not have, see possible.
 func (d *Database) in(list []string) (text string, args []any) {
 	if d.dialect.arrays {
 		return " = ANY(?::text[])", []any{slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !isPostgresText(s) })}
@@ -89,8 +89,8 @@ func (d *Database) in(list []string) (text string, args []any) {
 	return " IN (" + strings.TrimSuffix(strings.Repeat("?,", len(list)), ",") + ")", args
 }
 
-// text is an argument that is compared with an identity. MySQL has it as bytes:
-// an identity need not be valid text.
+// text converts an argument that is compared with an identity. MySQL stores it
+// as bytes, because an identity need not be valid text.
 func (d *Database) text(s string) any {
 	if d.dialect.arrays {
 		return s
@@ -111,9 +111,9 @@ func (q *query) list(operator string, args []any) *query {
 	return q.add(operator+"("+marks+")", args...)
 }
 
-// of appends a statement that reads what of the rows of identities, each once, where
-// the condition holds, of which more are the arguments; rest are an order and a limit. In PostgreSQL each identity is
-// looked up by itself: see fence.
+// of appends a statement that reads the columns in what of the identities' rows, each once, that meet the
+// condition, whose arguments are in more; rest has an order and a limit. PostgreSQL looks up each identity by
+// itself: see fence.
 func (q *query) of(by index, list []Identity, what, condition, rest string, more ...any) *query {
 	seen := make(map[Identity]bool, len(list))
 	list = slices.DeleteFunc(slices.Clone(list), func(it Identity) bool {
@@ -141,8 +141,8 @@ func (q *query) of(by index, list []Identity, what, condition, rest string, more
 		" AND ("+condition+")"+rest+q.d.dialect.fence+") AS found", append([]any{queues, keys, ids}, more...)...)
 }
 
-// possible are the identities that the database could have: PostgreSQL refuses
-// a statement that holds others.
+// possible returns the identities that the database could have: PostgreSQL
+// refuses a statement with others.
 func (d *Database) possible(list []Identity) []Identity {
 	valid := func(it Identity) bool { return isPostgresText(it.Key + "/" + it.ID) }
 	if !d.dialect.arrays || !slices.ContainsFunc(list, func(it Identity) bool { return !valid(it) }) {
@@ -151,7 +151,7 @@ func (d *Database) possible(list []Identity) []Identity {
 	return slices.DeleteFunc(slices.Clone(list), func(it Identity) bool { return !valid(it) })
 }
 
-// isPostgresText reports whether PostgreSQL takes it for text.
+// isPostgresText reports whether PostgreSQL accepts s as text.
 func isPostgresText(s string) bool { return utf8.ValidString(s) && !strings.Contains(s, "\x00") }
 
 func (d *Database) rows(ctx context.Context, tx querier, q *query) ([]*Row, error) {
@@ -171,7 +171,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// each runs a query and hands over its rows.
+// each runs a query and passes on its rows.
 func (q *query) each(ctx context.Context, db querier, scan func(*sql.Rows) error) error {
 	return q.eachWithin(ctx, db, statementTimeout, scan)
 }
@@ -206,7 +206,7 @@ func (q *query) exec(ctx context.Context, db querier) (int64, error) {
 	return result.RowsAffected()
 }
 
-// traced begins a statement, and ends it by the function that it returns.
+// traced begins a traced statement, which the returned function ends.
 func (q *query) traced(db querier) (end func()) {
 	if q.d.trace == nil {
 		return func() {}

@@ -7,26 +7,26 @@ import (
 	"slices"
 )
 
-// Refused finds messages' rows that were refused, and has them tried again.
+// Refused finds messages' rows that were refused, and makes them pending again.
 type Refused struct{ db *Database }
 
-// refusedWalk is how many rows one statement of [Refused.After] looks through.
+// refusedWalk is how many rows one statement of [Refused.After] reads.
 const refusedWalk = 20_000
 
-// Tally is what became of rows that were to be tried again.
+// Tally counts the results of a redrive of rows.
 type Tally struct {
 	// Redriven are pending again.
 	Redriven int
-	// Overtaken are left as they are: the table has something later of their identity, or
+	// Overtaken are left as they are: the table has a later row of their identity, or
 	// another message of it lives.
 	Overtaken int
 	// Busy are locked by another transaction, or no longer refused.
 	Busy int
 }
 
-// After returns numbers of a queue's refused messages' rows behind one, of those with
-// exactly that reason if one is given, and where the next page begins; it is the last
-// one where that is 0.
+// After returns numbers of a queue's refused messages' rows after the given one, if a
+// reason is given only those with exactly that reason, and where the next page
+// begins, 0 on the last page.
 func (r Refused) After(ctx context.Context, queue string, reason *string, after int64) (numbers []int64, next int64, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
 		q := r.db.query("SELECT COALESCE(max(id), 0) FROM (SELECT id").from(byNumber).add(" WHERE id > ? ORDER BY id LIMIT ?) page", after, refusedWalk)
@@ -62,16 +62,16 @@ func (r Refused) Of(ctx context.Context, it Identity) (numbers []int64, err erro
 	return numbers, err
 }
 
-// Redrive makes rows pending again, at most [BatchRows], under their tokens: then they are
-// judged as if they had just been written, topic and all. Only the newest row of an identity
-// is: the caller that cancelled a refused message was told that it is not published, and one that
-// scheduled it again has another one. With dry it only counts.
+// Redrive makes at most [BatchRows] rows pending again, under their tokens, so that they are
+// judged as if they had just been written, topic included. It does so only for the newest row of
+// an identity: a caller that cancelled a refused message knows that it is not published, and one
+// that scheduled it again has another message. With dry it only counts.
 func (r Refused) Redrive(ctx context.Context, numbers []int64, dry bool) (tally Tally, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
 		tally, err = t.redrive(ctx, numbers, dry)
 		return err
 	})
-	if IsDeadlock(err) && len(numbers) > 1 { // Somebody schedules one of them.
+	if IsDeadlock(err) && len(numbers) > 1 { // Somebody is scheduling one of them.
 		tally = Tally{}
 		for _, number := range numbers {
 			one, err := r.Redrive(ctx, []int64{number}, dry)
@@ -119,8 +119,8 @@ func (t *Tx) redrive(ctx context.Context, numbers []int64, dry bool) (tally Tall
 	return tally, t.writeTo(ctx, again, t.db.query("UPDATE {t} SET status = 0, reason = '', finished_ms = NULL WHERE id"))
 }
 
-// newest are the numbers of the newest rows of identities, and those of what is open, where
-// something is.
+// newest returns the numbers of the newest rows of identities, or of their open rows, if
+// they have any.
 func (t *Tx) newest(ctx context.Context, list []Identity) (map[Identity]int64, error) {
 	found := make(map[Identity]int64, len(list))
 	for chunk := range slices.Chunk(list, recentGroups) {

@@ -18,8 +18,8 @@ const (
 	VerbSchedule   Verb = 0
 	VerbCancel     Verb = 1
 	VerbReschedule Verb = 2
-	// VerbReplace is a message that takes the place of the one that lives: of its target, or of
-	// any where it has none. Until then it is an operation, and from then on a schedule.
+	// VerbReplace is a message that replaces its target, or any live message if it has none. It
+	// is an operation until then, and a schedule afterwards.
 	VerbReplace Verb = 3
 )
 
@@ -62,7 +62,7 @@ func (s State) String() string {
 	return "invalid"
 }
 
-// Identity names a message: at most one row of it with verb schedule lives.
+// Identity identifies a message: at most one of its rows with verb schedule is live.
 type Identity struct {
 	Queue, Key, ID string
 }
@@ -83,7 +83,7 @@ type Row struct {
 	Content   Content
 }
 
-// Content is what a row has to publish.
+// Content is the content of a row's message.
 type Content struct {
 	Size    int64 // of headers and body, bytes
 	Topic   string
@@ -93,19 +93,19 @@ type Content struct {
 }
 
 const (
-	// BatchRows is how many identities a statement names, and so how many
-	// operations a round takes.
+	// BatchRows limits the identities in a statement, and so the operations of
+	// a round.
 	BatchRows = 500
-	// batchBytes is how much of headers and bodies a round holds in memory; it
-	// takes at least one row.
+	// batchBytes limits the bytes of headers and bodies that a round holds in
+	// memory, except that it takes at least one row.
 	batchBytes = 16 << 20
-	// hugeRow is the size from which on a row is not even read: no limit of a
-	// queue allows it, however its headers are escaped.
+	// hugeRow is the size from which on a row is not even read: no queue's
+	// limit allows it, however its headers are escaped.
 	hugeRow = 128 << 20
-	// inlineSize is up to how many bytes of headers and body come with the row
+	// inlineSize is the size up to which headers and body come with the row
 	// itself: larger ones are read when it is their turn.
 	inlineSize = 16 << 10
-	// columns are what scan reads.
+	// columns are the columns that scan reads.
 	columns = "id, queue, message_key, message_id, op, status, maybe, token, uid, target, revision, due_ms, created_ms, {size}, topic, " +
 		"CASE WHEN {size} <= 16384 THEN {headers} END, CASE WHEN {size} <= 16384 THEN body END"
 )
@@ -117,13 +117,13 @@ func (r *Row) scan(rows *sql.Rows) error {
 	return err
 }
 
-// Cursor is a place in the order in which a reader goes through rows: behind the one
-// of that instant and number. The zero value is the beginning.
+// Cursor is a position in a reader's order of rows: after the row of that instant
+// and number. The zero value is the beginning.
 type Cursor struct {
 	Ms, Number int64
 }
 
-// Cursor is where those pending rows begin that come after it.
+// Cursor returns the position after the row among the pending rows.
 func (r *Row) Cursor() Cursor {
 	if r.Verb != VerbSchedule {
 		return Cursor{0, r.Number}
@@ -131,8 +131,8 @@ func (r *Row) Cursor() Cursor {
 	return Cursor{r.DueMs, r.Number}
 }
 
-// IsUnnoted reports that a producer may still change the reschedule: until [Tx.Note], its
-// revision is the due time in force.
+// IsUnnoted reports whether a producer may still change the reschedule: until [Tx.Note],
+// its revision is the due time in force.
 func (r *Row) IsUnnoted() bool { return r.Verb == VerbReschedule && r.Revision > 0 }
 
 // Version is the row's message under its token.
@@ -146,30 +146,30 @@ func (r *Row) Rename(token string) {
 	r.Token = token
 }
 
-// IsWhole reports that headers and body were read.
+// IsWhole reports whether headers and body were read.
 func (r *Row) IsWhole() bool { return r.Content.whole }
 
-// Forget lets go of headers and body, if they are large.
+// Forget releases headers and body, if they are large.
 func (r *Row) Forget() {
 	if r.Content.Size > inlineSize {
 		r.Content.Headers, r.Content.Body, r.Content.whole = sql.NullString{}, nil, false
 	}
 }
 
-// IsHuge reports that the row is too large to be read, with any queue's limits.
+// IsHuge reports whether the row is beyond any queue's limit, and so too large to read.
 func (r *Row) IsHuge() bool { return r.Content.Size > hugeRow }
 
 // DueAt is DueMs as a time.
 func (r *Row) DueAt() time.Time { return time.UnixMilli(r.DueMs) }
 
-// MaxDueMs is where the year 10000 begins: later ones have no text form.
+// MaxDueMs is the beginning of the year 10000: later due times have no text form.
 const MaxDueMs = 253402300800000
 
 var errRowToken = errors.New("its token is not 16 bytes that begin with one ~")
 
 var errDue = errors.New("due_ms is outside of 1970 to 9999")
 
-// CheckDue reports a due time that has no text form, as one in microseconds.
+// CheckDue returns an error for a due time without a text form, such as one in microseconds.
 func CheckDue(ms int64) error {
 	if ms < 0 || ms >= MaxDueMs {
 		return errDue
@@ -177,8 +177,8 @@ func CheckDue(ms int64) error {
 	return nil
 }
 
-// Message makes the message of a schedule, or says why it can never be stored in a
-// queue with that sink, and that limit of a message's size in bytes.
+// Message makes the message of a schedule. Its error says why the message can
+// never be stored in a queue with that sink and that size limit in bytes.
 func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, error) {
 	m := &message.Message{ID: r.ID, Key: r.Key, Topic: r.Content.Topic, Body: r.Content.Body, Queue: r.Queue, DueAt: r.DueAt(), Token: r.Token}
 	if r.Verb != VerbSchedule && r.Verb != VerbReplace {
@@ -204,7 +204,7 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 
 var errVerb = errors.New("op is not 0 to 3")
 
-// CheckOperation reports why an operation can never be applied.
+// CheckOperation returns why an operation can never be applied.
 func (r *Row) CheckOperation() error {
 	switch {
 	case r.Verb < VerbCancel || r.Verb > VerbReplace:
@@ -217,7 +217,7 @@ func (r *Row) CheckOperation() error {
 	return message.CheckIdentity(r.ID, r.Key)
 }
 
-// Affordable is how many of the rows fit in memory together.
+// Affordable returns how many of the rows fit in memory together.
 func Affordable(rows []*Row) int {
 	var bytes int64
 	for i, r := range rows {

@@ -61,7 +61,7 @@ func (t *Tx) settleOne(ctx context.Context, number int64, f Fate, updates Update
 }
 
 // lockTokens locks the live rows of messages that no other transaction holds, by their numbers
-// as lockOpen does, and tells them by their tokens.
+// like lockOpen, and returns them by token.
 func (t *Tx) lockTokens(ctx context.Context, list []Identity) (map[Version]int64, error) {
 	open, err := t.open(ctx, list)
 	if err != nil {
@@ -92,8 +92,8 @@ func (t *Tx) lockTokens(ctx context.Context, list []Identity) (map[Version]int64
 	return found, nil
 }
 
-// tokens are the numbers of the identities' live rows that also meet a condition, by their
-// tokens. It takes no lock.
+// tokens returns the numbers of the identities' live rows that also meet a condition, by
+// token. It takes no lock.
 func (t *Tx) tokens(ctx context.Context, list []Identity, condition string) (map[Version]int64, error) {
 	found := make(map[Version]int64, len(list))
 	if list = t.db.possible(list); len(list) == 0 {

@@ -8,26 +8,26 @@ import (
 	"slices"
 )
 
-// Stored reads the rows whose messages Redis has, as they say, and locks nothing.
+// Stored reads the rows that say that Redis has their messages, and locks nothing.
 type Stored struct{ db *Database }
 
-// Page is what [Stored.After] has read.
+// Page is a page of [Stored.After].
 type Page struct {
 	Rows []*Row
-	// All is how many there were: those that have a pending operation are not among Rows.
+	// All counts all rows read; Rows lacks those with a pending operation.
 	All int
 	// Last is where the next page begins, End that there is none.
 	Last Cursor
 	End  bool
 }
 
-// perRow is how many entries of an index are read for a row that is asked for, where
-// most are of finished operations.
+// perRow is how many entries of an index to read per wanted row where most entries
+// are finished operations.
 const perRow = 10
 
-// Behind is the cursor behind the rows that are due at 0, which in MySQL's index stand
-// among the finished operations: to read those costs as much as there are of these. It is
-// the beginning if there is no such place.
+// Behind returns the cursor after the rows that are due at 0. In MySQL's index these are
+// among the finished operations, so reading them costs as much as there are operations.
+// It is the beginning if there is no such place.
 func (s Stored) Behind() Cursor {
 	if s.db.dialect.arrays {
 		return Cursor{}
@@ -35,10 +35,10 @@ func (s Stored) Behind() Cursor {
 	return Cursor{Number: math.MaxInt64}
 }
 
-// After reads the next rows of a queue that say that Redis has their message,
-// due before an instant, in the order of their due times, at most that many: what
-// identifies them, or the whole rows, without those that have a pending operation, which
-// are the relay's. Up to [Stored.Behind] a page may have few rows, and is not the last.
+// After reads at most that many of the next rows of a queue that say that Redis has their
+// message and are due before an instant, in the order of their due times: only their
+// identities, or whole rows. It leaves out rows with a pending operation, which are the
+// relay's. Up to [Stored.Behind] a page may have few rows without being the last.
 func (s Stored) After(ctx context.Context, queue string, after Cursor, beforeMs int64, most int, whole bool) (page Page, err error) {
 	what := "id, message_key, message_id, token, due_ms, op"
 	if whole {
@@ -105,15 +105,14 @@ func (s Stored) storedQuery(what, queue string, after Cursor, beforeMs int64, mo
 		add(" ORDER BY "+due+", id LIMIT ?", most)
 }
 
-// mixedQuery reads entries up to [Stored.Behind], of finished operations, too: so many,
-// whatever they are.
+// mixedQuery reads that many entries up to [Stored.Behind], finished operations
+// included.
 func (s Stored) mixedQuery(what, queue string, after Cursor, entries int) *query {
 	return s.db.query("SELECT "+what).from(byDue).
 		add(" WHERE queue = ? AND status = 1 AND load_ms = 0 AND id > ? ORDER BY load_ms, id LIMIT ?", s.db.text(queue), after.Number, entries)
 }
 
-// Again reads rows whole that are still what they were, and have no pending
-// operation.
+// Again reads whole rows that have not changed and have no pending operation.
 func (s Stored) Again(ctx context.Context, list []*Row) (fresh []*Row, err error) {
 	tokens, numbers := make(map[int64]string, len(list)), make([]int64, len(list))
 	for i, r := range list {
@@ -139,8 +138,8 @@ func (s Stored) Again(ctx context.Context, list []*Row) (fresh []*Row, err error
 	return fresh, nil
 }
 
-// LockLive locks those of the rows that are still what they were, live and without a
-// pending operation, and leaves rows that others have locked. It reads them whole.
+// LockLive locks those of the rows that have not changed, live and without a pending
+// operation, and skips rows that others have locked. It reads them whole.
 func (t *Tx) LockLive(ctx context.Context, list []*Row) (fresh []*Row, err error) {
 	tokens, numbers := make(map[int64]string, len(list)), make([]int64, len(list))
 	for i, r := range list {
@@ -163,7 +162,7 @@ func (s Stored) Complete(ctx context.Context, rows []*Row) error {
 	return s.db.complete(ctx, s.db.db, rows)
 }
 
-// Count is how many rows of the queues have their messages in Redis.
+// Count returns how many rows of the queues have their messages in Redis.
 func (s Stored) Count(ctx context.Context, queues []string) (n int64, err error) {
 	for _, queue := range queues {
 		var count int64

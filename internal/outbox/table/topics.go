@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Topic is where the message of a row goes that waits beyond the horizon, and when.
+// Topic is the topic and due time of a row that waits beyond the horizon.
 type Topic struct {
 	Number       int64
 	Queue, Topic string
 	DueMs        int64
 }
 
-// Last is the highest number of a row, 0 if there is none.
+// Last returns the highest number of a row, 0 if there is none.
 func (p Pending) Last(ctx context.Context) (number int64, err error) {
 	err = p.db.query("SELECT COALESCE(MAX(id), 0) FROM {t}").each(ctx, p.db.db, func(rows *sql.Rows) error { return rows.Scan(&number) })
 	if err != nil {
@@ -23,10 +23,10 @@ func (p Pending) Last(ctx context.Context) (number int64, err error) {
 	return number, nil
 }
 
-// Topics reads at most that many of the next rows, in the order of their numbers, from
-// after one to another, and returns those whose messages are pending and due later
-// than the horizon from now; read is the last number that it has read, to where it
-// has read all. It takes no lock.
+// Topics reads up to most rows in the order of their numbers, after one number up to
+// another, and returns those whose messages are pending and due beyond the horizon;
+// read is the last number that it has read, or to if it has read all. It takes no
+// lock.
 func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Duration, most int) (list []Topic, read int64, err error) {
 	n := 0
 	err = p.db.Within(ctx, func(t *Tx) error {
@@ -49,16 +49,16 @@ func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Durat
 	return list, read, nil
 }
 
-// topicsQuery is the statement of Topics. It bounds the rows that are read, not those that are found,
-// so that rows that do not wait cost no more than those that do.
+// topicsQuery is the statement of Topics. It bounds the rows read, not those found, so that other
+// rows cost no more than waiting ones.
 func (p Pending) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
 	return p.db.query("").add("SELECT id, queue, topic, due_ms, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
 		horizon.Milliseconds(), after, to, most)
 }
 
 // LockMessages locks those of the rows that are pending messages without a pending
-// operation, and leaves rows that others have locked. It reads only what names them,
-// their topics and their due times.
+// operation, and leaves rows that others have locked. It reads only their
+// identities, topics and due times.
 func (t *Tx) LockMessages(ctx context.Context, numbers []int64) (list []*Row, err error) {
 	q := t.db.query("SELECT id, queue, message_key, message_id, topic, due_ms FROM {t} WHERE id").ids(numbers).
 		add(" AND op = 0 AND status = 0").withoutOperation().add(" ORDER BY id FOR UPDATE SKIP LOCKED")

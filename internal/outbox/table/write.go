@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// reasonLength is how much of a reason a row takes, in characters.
+// reasonLength limits the reason in a row, in characters.
 const reasonLength = 1000
 
-// ReasonRefused is why an operation did nothing: its message had been refused.
+// ReasonRefused is the reason of an operation that did nothing because its message had been refused.
 const ReasonRefused = "the message was refused"
 
-// ReasonCopy is why a message cannot be said to be unpublished.
+// ReasonCopy is the reason of an end after which a copy may be out.
 const ReasonCopy = "a copy may be out"
 
-// Update is what becomes of one row. The zero value leaves it as it is.
+// Update is the change of one row. The zero value changes nothing.
 type Update struct {
 	State  State // 0: stays pending, or what it is
 	Reason string
 	Move   *Moved
-	// Maybe notes that a copy may be out. No update takes that back.
+	// Maybe records that a copy may be out. No later update reverts that.
 	Maybe bool
-	// Lives says that the message of a replace is its identity's from now on. Nor does any
-	// update take that back.
+	// Lives says that the message of a replace is now the live one of its identity. No
+	// later update reverts that, either.
 	Lives bool
 }
 
@@ -38,11 +38,11 @@ type Moved struct {
 	Maybe    bool // a copy may be out
 }
 
-// IsZero reports that the row stays as it is.
+// IsZero reports whether the update changes nothing.
 func (u Update) IsZero() bool { return u == Update{} }
 
-// End is what later operations are told of a message's row that has ended: of one
-// that was cancelled when a copy may have been out, is unknown.
+// End returns the end of a message's row for later operations: unknown if it was
+// cancelled when a copy may have been out.
 func (u Update) End() State {
 	if u.State == StateCancelled && u.Reason != "" {
 		return StateUnknown
@@ -50,11 +50,11 @@ func (u Update) End() State {
 	return u.State
 }
 
-// Updates are what a transaction does to its rows, by number.
+// Updates are a transaction's updates of its rows, by number.
 type Updates map[int64]Update
 
-// Set records an update, which comes after those before: what a reschedule has
-// moved stays moved, whatever then becomes of the row.
+// Set records an update on top of earlier ones: a row that a reschedule has
+// moved stays moved, whatever follows.
 func (u Updates) Set(number int64, to Update) {
 	if to.IsZero() {
 		return
@@ -78,7 +78,7 @@ type ending struct {
 func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	var removed, stored, maybe, lives []int64
 	ended := map[ending][]int64{}
-	for _, number := range slices.Sorted(maps.Keys(updates)) { // Whoever else writes several rows does so in this order.
+	for _, number := range slices.Sorted(maps.Keys(updates)) { // All code that writes several rows uses this order.
 		update := updates[number]
 		if update.Maybe {
 			maybe = append(maybe, number)
@@ -153,7 +153,7 @@ func (t *Tx) writeMoved(ctx context.Context, number int64, c Update) error {
 	return nil
 }
 
-// clean makes any text fit for the column.
+// clean makes any text valid for the column.
 func clean(reason string) string {
 	reason = strings.ReplaceAll(strings.ToValidUTF8(reason, "?"), "\x00", "")
 	runes := []rune(reason)

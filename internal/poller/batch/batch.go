@@ -69,7 +69,7 @@ type Claim struct {
 	message.Claim
 	Lease    *Lease
 	Deadline time.Duration // when no publish may start any more
-	// From is the closed route from whose slot it was claimed; nil where it was due and not
+	// From is the closed route from whose slot it was claimed; nil if it was due and not
 	// parked. IsProbe: it took nothing then, as far as was known.
 	From    *routes.Route
 	IsProbe bool
@@ -109,7 +109,7 @@ type member struct {
 	state   State
 	next    int32         // the one behind it in its segment
 	weight  int           // what it counts for in the window
-	segment *segment      // nil where it has no Key
+	segment *segment      // nil if it has no Key
 	begins  segment       // if it is the first of one
 	route   *routes.Route // to whose slot it goes; or that was closed because it hangs
 }

@@ -12,8 +12,8 @@
 // claim lives on under its token. Nor does it keep its Key for longer than what it is behind.
 //
 // A [Flight] has all batches of a shard, and keeps the messages of a Key and Topic, a chain, in
-// due order across them (I15): those of a later batch wait for what becomes of the earlier
-// ones. Within one batch the sink keeps the order. The part of a chain that one batch has is a
+// due order across them (I15): those of a later batch wait for the results of the earlier ones.
+// Within one batch the sink keeps the order. The part of a chain that one batch has is a
 // segment. It stays in its chain for as long as one of its messages has no verdict, or goes back
 // to wait and is not there yet. Whoever is claimed after that is claimed with them, in due
 // order, whatever else their batch still holds. A claim that has no answer yet may have been
@@ -78,7 +78,7 @@ type Flight struct {
 	claimable time.Duration
 }
 
-// NewFlight returns one of nothing. What is parked is told the routes.
+// NewFlight returns a flight without batches. It reports parked messages to the routes.
 func NewFlight(rs *routes.Table) *Flight {
 	return &Flight{routes: rs, last: make(map[chain]*segment), claimable: wait.Never}
 }
@@ -97,9 +97,9 @@ func (f *Flight) EndClaim() {
 	f.departed = nil
 }
 
-// Add takes what was claimed. What is parked already is decided, and is no predecessor: whatever is
-// claimed of its chain before it is in its slot is parked, too. What of the rest need not wait for
-// earlier messages is held.
+// Add takes a claim. It decides the messages whose route is closed; they are no predecessors, since
+// whatever is claimed of their chains before they are in their slots is parked, too. It holds those
+// of the rest that need not wait for earlier messages.
 func (f *Flight) Add(c Claim, now time.Duration) *Batch {
 	b := newBatch(c)
 	for _, p := range c.Parked {
@@ -158,7 +158,7 @@ func (b *Batch) wait(s *segment) {
 
 // Next is the next batch of which messages had to wait for earlier ones: those that are ready
 // now, and those that are to be given back, since an earlier one goes back, too, or their
-// route was closed, see GiveBack. There is none where it is nil.
+// route was closed, see GiveBack. If b is nil, there is none.
 func (f *Flight) Next() (b *Batch, ready, back []int) {
 	for len(f.notified) > 0 {
 		b = f.notified[len(f.notified)-1]
@@ -196,7 +196,7 @@ func (b *Batch) free(s *segment, indices []int) []int {
 }
 
 // isClosed reports whether the route of a segment's messages was closed since the
-// claim. What was claimed from a slot is a probe, and goes out all the same.
+// claim. Messages claimed from a slot are probes, and are published nevertheless.
 func (f *Flight) isClosed(s *segment) bool {
 	return s.batch.From == nil && f.routes.IsClosed(&s.batch.Messages[s.first].Message)
 }
@@ -238,7 +238,7 @@ func (b *Batch) hear() (told []passage) {
 	return told
 }
 
-// Decide records what is to become of a message; in is the route where it is parked.
+// Decide records the verdict on a message; in is its route if it is parked.
 func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Route, now time.Duration) {
 	b.decide(i, verdict, now)
 	if goesBack(verdict.Verb) {
@@ -251,7 +251,7 @@ func (f *Flight) Decide(b *Batch, i int, verdict message.Verdict, in *routes.Rou
 	}
 }
 
-// goesBack reports whether a message waits again where it was, and so must those behind it.
+// goesBack reports whether a message waits again in its old place, and so must those behind it.
 func goesBack(verb message.Verb) bool { return verb == message.VerbRelease || verb == message.VerbPark }
 
 // depart records that a message goes back to wait.
@@ -362,7 +362,7 @@ func (f *Flight) EndSettle(b *Batch, isDone bool, now time.Duration) (indices []
 
 // RetrySettle handles a settle without an answer. It is repeated for as long as the claim may
 // still be ours: until it was reclaimed. Where only settling fails, the claim must end by
-// itself some day: after its patience. It reports false where the claim is given up.
+// itself some day: after its patience. It reports false if the claim is given up.
 func (f *Flight) RetrySettle(b *Batch, isOver bool, now, patience time.Duration, backoff func(initial, limit time.Duration) wait.Backoff) (goesOn bool) {
 	b.retrySettle(now, patience, backoff)
 	if b.lost || isOver {

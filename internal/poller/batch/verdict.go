@@ -92,7 +92,7 @@ func (r Retry) Decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bo
 	}
 }
 
-// unknown counts the copy that may be out. Where it was not the whole sink or the
+// unknown counts the copy that may be out. If it was not the whole sink or the
 // route that failed, several in a row count as one refusal: but the message keeps
 // its place, since others of its Key must not pass it. What the broker itself says
 // to be of the route counts as none, however often.

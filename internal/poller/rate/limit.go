@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// most is how many messages a claim takes at the most.
+// most is how many messages a claim takes at most.
 const most = 500
 
-// Limits say how many messages a second are published at the most, over all shards: of
+// Limits say how many messages a second are published at most, over all shards: of
 // the queue, and of topics. 0 is no limit.
 type Limits struct {
 	Messages int
@@ -71,7 +71,7 @@ func (l *limit) giveLater(messages int) { l.back += messages }
 // clearUse says that the bucket is asked now.
 func (l *limit) clearUse() { l.isUsed = false }
 
-// accrue has a part come in, a second's worth at the most.
+// accrue has a part come in, a second's worth at most.
 func (l *limit) accrue(each, seconds float64) {
 	l.free = max(l.free, min(l.free+each*seconds, max(1, each)))
 }
@@ -115,7 +115,7 @@ func (l *limit) handOut(part float64, until time.Duration) {
 	}
 }
 
-// worth is how many messages the first that waits is handed at the least: no more than what comes
+// worth is how many messages the first that waits is handed at least: no more than what comes
 // in for it in a second.
 func (l *limit) worth(part float64) int {
 	each := float64(l.perSecond) * part / float64(len(l.waiting))

@@ -30,7 +30,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// How the bucket is asked: so often at the most, for so long, and again where it has not
+// How the bucket is asked: so often at most, for so long, and again if it has not
 // answered. What a shard has waited for is kept for it so long.
 const (
 	askEvery   = 100 * time.Millisecond
@@ -40,7 +40,7 @@ const (
 )
 
 // How much of a rate an instance has in hand, in seconds: for shards that wait, and of its
-// part where none does. A claim is worth what comes in for its shard in so long.
+// part if none does. A claim is worth what comes in for its shard in so long.
 const (
 	inHand     = 0.2
 	worthClaim = 0.1
@@ -239,7 +239,7 @@ func (rs *Limiter) pause() time.Duration {
 	return max(0, rs.askedAt+every-rs.now())
 }
 
-// ask gets what is missing, from the bucket or of our part. It reports false where there
+// ask gets what is missing, from the bucket or of our part. It reports false if there
 // is nothing to ask for any more.
 func (rs *Limiter) ask() (more bool) {
 	rs.mu.Lock()
@@ -282,7 +282,7 @@ func (rs *Limiter) missing(now time.Duration) (asked []message.RateRequest, of [
 	return asked, of
 }
 
-// accrue has our part come in since the last time, a second's worth at the most.
+// accrue has our part come in since the last time, a second's worth at most.
 func (rs *Limiter) accrue(now time.Duration) {
 	seconds := min(1, (now - rs.accruedTo).Seconds())
 	rs.accruedTo = now

@@ -11,7 +11,7 @@ type Quota struct {
 }
 
 // take returns how many of so many messages of a topic may be claimed, of the whole queue
-// where the topic is empty. Where that is none, the shard is woken when there are some;
+// where the topic is empty. If that is none, the shard is woken when there are some;
 // inFlight is how many it has in flight.
 func (q *Quota) take(topic string, messages, inFlight int) (n int) {
 	n = messages
@@ -23,7 +23,7 @@ func (q *Quota) take(topic string, messages, inFlight int) (n int) {
 	return n
 }
 
-// Await reports whether there are any. Where there are none, the shard stands in line, and is woken, as by take.
+// Await reports whether there are any. If there are none, the shard stands in line, and is woken, as by take.
 func (q *Quota) Await(topic string, inFlight int) bool {
 	may := true
 	q.rates.with(topic, func(l *limit) {

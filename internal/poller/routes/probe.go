@@ -16,7 +16,7 @@ type Probe struct {
 	// IsNameless: a failover has lost which route the slot is of, and a message tells it. Until
 	// then what is due could be parked in another slot, past what waits in this one.
 	IsNameless bool
-	// Limited is the topic of whose rate there is enough; empty where it is not asked for: a
+	// Limited is the topic of whose rate there is enough; empty if it is not asked for: a
 	// probe goes out in any case.
 	Limited string
 	parks   int // how many were sent to the slot when the claim was asked for

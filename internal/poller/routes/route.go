@@ -194,8 +194,8 @@ func (r *Route) fail(cause sinks.Outcome, now time.Duration, redisNow time.Time)
 	return isNew
 }
 
-// giveUp sends its messages to the dead letters where it is hopeless. It reports whether
-// that is news.
+// giveUp sends the route's messages to the dead letters once it is hopeless. It reports
+// whether that is news.
 func (r *Route) giveUp(now time.Time, patience time.Duration) (isNew bool) {
 	if r.state == givenUp || !r.isHopeless(now, patience) {
 		return false
@@ -204,7 +204,7 @@ func (r *Route) giveUp(now time.Time, patience time.Duration) (isNew bool) {
 	return true
 }
 
-// tryAgain has a route probed that was given up.
+// tryAgain makes a route that was given up be probed again.
 func (r *Route) tryAgain() {
 	if r.state == givenUp {
 		r.state = down

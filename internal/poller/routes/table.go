@@ -38,7 +38,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// maxSharing is how many routes that share the last slot are known by name. Where there are
+// maxSharing is how many routes that share the last slot are known by name. If there are
 // more, all count as closed that have no slot of their own, while it is not empty.
 const maxSharing = 4096
 
@@ -67,7 +67,7 @@ type Table struct {
 	patience time.Duration
 	hasRates bool // of topics
 	byName   map[sinks.Route]*Route
-	bySlot   []*Route // by slot; nil where it is free
+	bySlot   []*Route // by slot; nil if it is free
 	turn     int      // the slot that was claimed from last
 	free     []int    // slots that Redis may forget
 	sharing  int      // routes that have no slot of their own
@@ -103,7 +103,7 @@ func (t *Table) Follow(patience time.Duration, hasRates bool) {
 }
 
 // Pause takes which topics are paused from now on. A route of another topic goes on
-// where it was: what is parked of it is claimed, in due order.
+// where it was: its parked messages are claimed, in due order.
 func (t *Table) Pause(topics map[string]time.Time) {
 	t.paused = topics
 	t.each(func(r *Route) {
@@ -192,8 +192,8 @@ func (t *Table) IsDown(m *message.Message) bool {
 	return r != nil && r.state == down
 }
 
-// Park sends a message to the slot of its route, where that is closed or the topic
-// is paused. It returns nil where it is open. The empty name is the one that the sink knows.
+// Park sends a message to the slot of its route, if that is closed or the topic
+// is paused. It returns nil if it is open. The empty name is the one that the sink knows.
 func (t *Table) Park(name sinks.Route, m *message.Message) *Route {
 	if !t.isAny {
 		return nil
@@ -273,7 +273,7 @@ func (t *Table) PutBack(to *Route, messages []message.Claimed) (parked []Parking
 func (t *Table) IsOpening(r *Route) bool { return r.isOfKey() && r.state == back }
 
 // throttle returns the route in whose slot a message has to wait that has come faster
-// than the rate of its topic; nil where it may be published.
+// than the rate of its topic; nil if it may be published.
 func (t *Table) throttle(m *message.Message, redisNow time.Time) *Route {
 	if t.Quota.TakeOne(m.Topic) {
 		return nil

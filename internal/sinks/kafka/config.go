@@ -19,7 +19,7 @@ type Config struct {
 	// SASL is the login; nil means none.
 	SASL *SASL `yaml:"sasl" doc:"How to log in. Without this section there is no login."`
 
-	// TLS is used for every connection where it is not nil.
+	// TLS is used for every connection if it is not nil.
 	TLS *tlsclient.Files `yaml:"-"`
 	// PublishTimeout is how long a request may make no progress, in writing it or
 	// in waiting for its answer, and how long it may take to reach a partition's

@@ -10,11 +10,11 @@
 // others, and the calls to Publish that wait for those, do not notice.
 //
 // The package uses kafka-go's client for its encoding, and its own connections:
-// kafka-go's transport cannot say whether a request had left when it failed,
-// learns of a moved leader by a random timer only, asks for the metadata of all
-// topics, and has goroutines that cannot be waited for. Nothing here is resent
-// whose outcome is unknown, since kafka-go has no idempotent producer; a broker's
-// error is only a refusal where Kafka cannot answer it after the append.
+// kafka-go's transport cannot say whether a failed request had left, learns of a
+// moved leader only by a random timer, asks for the metadata of all topics, and
+// has goroutines that nobody can wait for. The sink never resends a message whose
+// outcome is unknown, since kafka-go has no idempotent producer; a broker's error
+// counts as a refusal only if Kafka cannot send it after the append.
 package kafka
 
 import (

@@ -15,7 +15,7 @@ import (
 type produceResult struct {
 	// err is why it stored none of them, or nil.
 	err error
-	// first is the offset of the first record in the leader's log; negative where it is not told.
+	// first is the offset of the first record in the leader's log; negative if it is not told.
 	first int64
 	// refused are the positions of the records that were to blame.
 	refused []int

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxRequestSize is how many bytes of records one request carries at the most,
+	// maxRequestSize is how many bytes of records one request carries at most,
 	// unless a single message has more. It is below message.max.bytes of a broker
 	// (1,048,588 by default), which limits the batch as a whole, and no larger than
 	// throughput needs: over a slow link all of a request waits for its last byte.

@@ -10,14 +10,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// reply is what became of one request.
+// reply is the result of one request.
 type reply struct {
 	// outcome is that of each message; its Place is that of the first.
 	outcome sinks.Outcome
 	// refused are the positions of the messages for which the broker refused
 	// the request; the others of it are not stored either.
 	refused []int
-	// divisible is set where a part of the request may be accepted.
+	// divisible is set if a part of the request may be accepted.
 	divisible bool
 }
 
@@ -49,8 +49,8 @@ var aboutRecords = []kafka.Error{
 // failure is the reply if there was none from the broker.
 func (s *Sink) failure(err error) reply { return reply{outcome: s.outcome(err)} }
 
-// settling reports whether the broker itself said that it is not, or not yet,
-// the one to ask: the case for a moment after a topic was made or a leader moved.
+// settling reports whether the broker itself said that it is not, or not yet, the
+// one to ask, as for a moment after a topic was made or a leader moved.
 func (r reply) settling() bool {
 	err := r.outcome.Err
 	return errors.Is(err, kafka.NotLeaderForPartition) || errors.Is(err, kafka.UnknownTopicOrPartition)
@@ -81,7 +81,7 @@ func overtaking(blocked sinks.Outcome) sinks.Outcome {
 	return blocked
 }
 
-// outcome classifies an error, and says so where the sink's own end was its cause.
+// outcome classifies an error, and recognises the sink's own end as its cause.
 func (s *Sink) outcome(err error) sinks.Outcome {
 	outcome := classify(err)
 	if s.open.Err() != nil && isFailure(outcome) {

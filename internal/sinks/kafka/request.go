@@ -16,13 +16,12 @@ const (
 	settlingPause = 10 * time.Millisecond // doubled each time
 )
 
-// send has the broker store the messages. It asks again only where the earlier
-// request provably changed nothing. It returns the messages that were in the
-// last one: those withdrawn before are not.
+// send makes the broker store the messages. It repeats a request only if that
+// provably changed nothing. It returns the messages of the last request,
+// without those withdrawn before.
 //
-// Nobody waits in here without a bound: to learn the leader and to reach it may
-// take the publish timeout, and the request ends when it makes no progress for
-// as long.
+// Every wait has a bound: learning and reaching the leader may take the publish
+// timeout, and the request ends when it makes no progress for as long.
 func (s *sender) send(batch []publication) (sent []publication, last reply) {
 	topics, pause := s.sink.topics, wait.Backoff{Initial: settlingPause, Limit: settlingPause << settlingTries}
 	leader, err := s.leader()

@@ -8,7 +8,7 @@ import (
 
 // socket is a TCP connection to a broker. Its reads and writes fail when nothing
 // moves for as long as its patience, and never while something does: over a slow
-// link a request may take long, and that is no reason to doubt it.
+// link a request may take long.
 type socket struct {
 	net.Conn
 	raw      syscall.RawConn // nil if there is none
@@ -46,9 +46,9 @@ func (s *socket) Write(b []byte) (written int, err error) {
 	return written, s.stalled
 }
 
-// Read implements [net.Conn]. The wait for an answer counts from when the last of
-// the request has left the machine: the kernel takes in megabytes at once, which a
-// slow link needs long for.
+// Read implements [net.Conn]. The wait for an answer counts from when the last
+// byte of the request has left the machine: the kernel accepts megabytes at once,
+// which take long over a slow link.
 func (s *socket) Read(b []byte) (int, error) {
 	const looks = 10
 	unsent, moved := s.unsent(), time.Now()

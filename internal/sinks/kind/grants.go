@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Use is what the bridge does at one broker.
+// Use is how the bridge uses one broker.
 type Use struct {
-	// Topics are patterns of those that are published to, where * stands for any
-	// characters. They are sorted, and no two are equal.
+	// Topics are patterns of the topics that are published to, where * stands
+	// for any characters. They are sorted and unique.
 	Topics []string
 	// Consumed are the topics of compensation messages.
-	Consumed []Compensated
+	Consumed []CompensationTopic
 }
 
-// Compensated is a topic whose messages the bridge consumes, and makes where it is
-// missing, beside the one for those that can never be done.
-type Compensated struct{ Topic, Dead, Group string }
+// CompensationTopic is a topic whose messages the bridge consumes. The bridge makes it,
+// and the one for messages that can never be redone, if they are missing.
+type CompensationTopic struct{ Topic, Dead, Group string }
 
-// AnyUser stands in grants for a user whom the configuration does not name.
+// AnyUser stands in grants for a user that the configuration does not name.
 const AnyUser = "bridge"
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_.:/=-]+$`)
 
-// Shell is a word as a shell takes it.
+// Shell quotes a word for a shell.
 func Shell(word string) string {
 	if plain.MatchString(word) {
 		return word

@@ -1,6 +1,6 @@
-// Package kind is the contract between the bridge and the kinds of brokers: what an
-// operator may configure for one, the sink that this opens, where compensation messages
-// come from, and what the broker must allow the bridge.
+// Package kind is the contract between the bridge and the kinds of brokers: the
+// settings of one, the sink that they open, the source of compensation messages, and
+// the rights that the bridge needs at the broker.
 //
 // Each package below internal/sinks that publishes to a kind of broker implements
 // [Settings]; internal/config lists them, one line each.
@@ -27,22 +27,22 @@ import (
 // Settings is the configuration of one broker: a struct of the kind's own whose fields are
 // tagged as those of internal/config.
 type Settings interface {
-	// With returns the settings with what all kinds have in common.
+	// With returns the settings with those that all kinds share.
 	With(common Common) Settings
 	// Check reports problems that the fields' tags cannot express. It does no I/O.
 	Check(problems Problems)
 	// Open makes the sink. It connects to nothing yet.
 	Open(logger *slog.Logger) (sinks.Sink, error)
-	// Source makes what brings the compensation messages of a topic. It connects to nothing yet.
+	// Source makes the source of a topic's compensation messages. It connects to nothing yet.
 	Source(options source.Options) (source.Source, error)
-	// Grants are what an administrator of the broker is to do, as commands or settings for
-	// the broker's own tools; lines that begin with a # are remarks.
+	// Grants returns what an administrator of the broker must do, as commands or settings
+	// for the broker's own tools; lines that begin with a # are remarks.
 	Grants(use Use) []string
 }
 
-// Common is what all kinds are configured with.
+// Common has the settings that all kinds share.
 type Common struct {
-	// Name is what the broker sees as ours.
+	// Name is our name at the broker.
 	Name string
 	// TLS is nil if there is none, or if the URL alone says so.
 	TLS *tlsclient.Files
@@ -57,11 +57,11 @@ type Problems interface {
 	// Add reports one. The text completes a sentence that begins with the key, and shows
 	// no URL, since that may hold a password.
 	Add(key, format string, args ...any)
-	// Has is whether one of that key, or of one below it, was reported.
+	// Has reports whether the key, or one below it, has a problem.
 	Has(key string) bool
 }
 
-// Verify is the error of a sink's settings that no configuration has checked.
+// Verify checks a sink's settings that no configuration has checked.
 func Verify(sink message.SinkType, settings Settings, common Common) error {
 	p := errorsByKey{}
 	settings.Check(p)
@@ -148,7 +148,7 @@ func IsPort(text string) bool {
 	return err == nil && strconv.FormatUint(n, 10) == text
 }
 
-// UserOf is who the first of the URLs that names a user logs in as; "" where none does.
+// UserOf returns the user in the first URL that names one; "" if none does.
 func UserOf(urls []string) string {
 	for _, text := range urls {
 		if u, err := url.Parse(text); err == nil && u.User.Username() != "" {

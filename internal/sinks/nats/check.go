@@ -130,7 +130,7 @@ func hidden(subject, what string) check.Finding {
 	}
 }
 
-// headersMost is what our own headers and NATS' framing add to a message at the most.
+// headersMost is what our own headers and NATS' framing add to a message at most.
 const headersMost = 1 << 10
 
 func (x *examination) payload() []check.Finding {

@@ -48,7 +48,7 @@ func (x *examination) subject(ctx context.Context, subject string) []check.Findi
 	}
 }
 
-// leastWindow is the duplicate window that is proposed at the least: NATS' default.
+// leastWindow is the duplicate window that is proposed at least: NATS' default.
 const leastWindow = 2 * time.Minute
 
 // judgeStream returns the problems of a stream.

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// connection is one to a server, from login to its end. Its goroutines are the
-// client's and those of spawn; Close waits for all.
+// connection is a connection to one server, from login to its end. Its
+// goroutines are the client's and those of spawn; Close waits for all.
 type connection struct {
 	root    context.Context //nolint:containedctx // the sink's life
 	nc      *natsgo.Conn
@@ -124,8 +124,8 @@ func (c *connection) Err() error {
 // Server implements [redial.Conn].
 func (c *connection) Server() string { return c.nc.ConnectedUrlRedacted() }
 
-// Close implements [redial.Conn]. It is quick: without its socket the client
-// waits for nothing.
+// Close implements [redial.Conn]. It is quick, because without its socket the
+// client waits for nothing.
 func (c *connection) Close() {
 	c.abort(natsgo.ErrConnectionClosed)
 	c.nc.Close()

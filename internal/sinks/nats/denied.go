@@ -17,18 +17,18 @@ var deniedSubject = regexp.MustCompile(`(?:Publish|Subscription) to "([^"]*)"`)
 // deniedLogged bounds the subjects that are remembered as logged.
 const deniedLogged = 100
 
-// denials are what the server does not permit us. But for api, the connection's mu guards them.
+// denials are the permissions that the server denies us. The connection's mu guards all but api.
 type denials struct {
 	api atomic.Bool // to ask JetStream's API
 
 	open map[string]*denial // by subject: messages of it are denied, and it is not known yet which
-	// isBlurred: of a message that was handed over nobody waits for the answer any more,
-	// so that a denial may be of it.
+	// isBlurred: nobody waits any longer for the answer to some message, so a denial may
+	// concern that one.
 	isBlurred bool
 	logged    map[string]bool // subjects
 }
 
-// denial is how often the server has denied a subject, but for those that were told.
+// denial counts how often the server has denied a subject, without the denials already reported.
 type denial struct {
 	count int
 	err   error
@@ -45,8 +45,8 @@ func (d *denials) isNew(subject string) bool {
 	return true
 }
 
-// onError hears of errors that belong to no call. The server answers a publish
-// that we have no permission for in no other way.
+// onError receives errors that belong to no call. This is the only answer to a
+// publish without permission.
 func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 	match := deniedSubject.FindStringSubmatch(fmt.Sprint(err))
 	if !errors.Is(err, natsgo.ErrPermissionViolation) || match == nil {
@@ -72,11 +72,11 @@ func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) 
 	}
 }
 
-// judgeDenials tells which messages the server has denied. It names only the subject,
-// once for each message, and permissions change while we are connected: an earlier
-// message may be stored, and its ack on its way. So they are known when as many are
-// denied as have no answer. It is called after each denial, and after each answer while
-// there are some, with c.mu held.
+// judgeDenials finds out which messages the server has denied. The server names only
+// the subject, once for each message, and permissions change while we are connected: an
+// earlier message may be stored, and its ack under way. So the denied messages are
+// known when as many are denied as have no answer. It is called after each denial, and
+// after each answer while there are denials, with c.mu held.
 func (c *connection) judgeDenials() {
 	for subject, d := range c.denied.open {
 		var unanswered []uint64
@@ -89,7 +89,7 @@ func (c *connection) judgeDenials() {
 		if c.denied.isBlurred {
 			outcome.Class = sinks.Unknown
 		} else if len(unanswered) > d.count {
-			continue // It is some of them. What is answered, or overdue, tells.
+			continue // Only some of them are denied. Further answers, or timeouts, decide.
 		}
 		delete(c.denied.open, subject)
 		for _, number := range unanswered {

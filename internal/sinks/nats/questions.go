@@ -22,8 +22,8 @@ const (
 // questions finds out why a subject had no responders: no stream, or a
 // JetStream without a leader. Each subject is asked for once at a time, for all
 // messages that wait for the answer, whichever call they belong to. If one
-// question gets no answer, those behind it are not asked: so all is answered
-// soon after apiTimeout.
+// question gets no answer, those behind it are not asked, so everything is
+// answered soon after apiTimeout.
 type questions struct {
 	mu      sync.Mutex
 	waiting map[string][]publication // by subject
@@ -33,8 +33,8 @@ type questions struct {
 
 func newQuestions() questions { return questions{waiting: map[string][]publication{}} }
 
-// explain settles a message that had no responders, some time later, when it is known
-// why. It does not block, and is called with c.mu held.
+// explain settles a message that had no responders, later, when the reason is known.
+// It does not block, and is called with c.mu held.
 func (c *connection) explain(number uint64) {
 	w, ok := c.waiting[number]
 	if !ok {

@@ -51,7 +51,7 @@ func (c Config) Dial(ctx context.Context) (*amqp.Connection, error) {
 // dialNode connects to a node and logs in. What the driver writes goes through
 // what over makes of the stream, if that is given, then through TLS, and then
 // through what under makes of the socket. It ends with ctx, which the driver's
-// handshake does not know, and leaves nothing open where it fails.
+// handshake does not know, and leaves nothing open if it fails.
 func (c Config) dialNode(ctx context.Context, e endpoint, under, over func(net.Conn) net.Conn) (*amqp.Connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

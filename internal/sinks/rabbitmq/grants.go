@@ -11,7 +11,7 @@ import (
 )
 
 // Grants implements [kind.Settings]: to write to the exchange; topics can be limited further
-// where that is a topic exchange.
+// if that is a topic exchange.
 func (c Config) Grants(use kind.Use) []string {
 	of := " -p " + kind.Shell(c.vhost()) + " " + kind.Shell(cmp.Or(kind.UserOf(kind.SplitURLs(c.URL)), c.User, kind.AnyUser)) + " "
 	r := c.resources(use)

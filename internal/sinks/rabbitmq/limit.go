@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// limitLasts is how long a limit of channels is remembered at the least. Then a
+// limitLasts is how long a limit of channels is remembered at least. Then a
 // connection that is made anew finds out again.
 const limitLasts = 10 * time.Minute
 
 // channelLimit is how many channels the broker lets our user have, on all
-// connections of the sink together, as far as that is known: nothing tells it but a
-// connection that the broker closes because it has asked for one more, with all that
-// is under way on it. It is safe for concurrent use.
+// connections of the sink together, as far as that is known. The only way to learn
+// it is to ask for one too many, for which the broker closes the connection with all
+// that is under way on it. It is safe for concurrent use.
 type channelLimit struct {
 	connections int
 
@@ -30,7 +30,7 @@ func (l *channelLimit) opened(n int) {
 	l.open += n
 }
 
-// begin is what a new connection knows: the number of lessons so far.
+// begin returns what a new connection knows: the number of lessons so far.
 func (l *channelLimit) begin(now time.Time) (lessons int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,9 +41,9 @@ func (l *channelLimit) begin(now time.Time) (lessons int) {
 	return l.lessons
 }
 
-// refused notes that the broker has refused a channel of a connection that began with
-// so many lessons. One that began before the last of them tells nothing new: several
-// are refused at once, and what was open on those that ended before it is gone.
+// refused records that the broker has refused a channel of a connection that began with
+// that many lessons. A connection that began before the last lesson teaches nothing new:
+// several are refused at once, and the channels of those that ended before it are gone.
 func (l *channelLimit) refused(lessons int, now time.Time) (most int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,9 +54,9 @@ func (l *channelLimit) refused(lessons int, now time.Time) (most int) {
 	return l.most
 }
 
-// share is how many channels the connection of that number may have: all share what
-// is known to be allowed, but for one that is left for a ping. The first have one more
-// where it does not divide, and the last may have none.
+// share returns how many channels the connection of that number may have: the
+// connections share the known limit, less one for a ping. If it does not divide
+// evenly, the first ones have one more, and the last may have none.
 func (l *channelLimit) share(number int) (channels int, isLimited bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +71,7 @@ func (l *channelLimit) share(number int) (channels int, isLimited bool) {
 	return channels, true
 }
 
-// allowsPing reports whether there is a channel for a ping beside the others.
+// allowsPing reports whether there is a channel for a ping in addition to the others.
 func (l *channelLimit) allowsPing() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -15,9 +15,9 @@ func (c *channel) look() {
 	}
 }
 
-// checkTime gives a channel up whose first pending message has waited for the
-// publish timeout while nothing came nearer to it, and what has waited so long
-// for the channel to be opened.
+// checkTime gives up a channel whose first pending message has waited for the
+// publish timeout without progress, and messages that have waited as long for
+// the channel to open.
 func (c *channel) checkTime(now time.Time) {
 	c.lookAt = nil
 	timeout := c.connection.config.PublishTimeout
@@ -32,11 +32,11 @@ func (c *channel) checkTime(now time.Time) {
 	}
 }
 
-// progress is when something last came nearer to the answer of the first pending
-// message. While its bytes are still being written, that is now: the wire gives
-// the connection up by itself where it takes nothing. While the broker answers
+// progress returns when the first pending message last came nearer to its
+// answer. While its bytes are still being written, that is now: the wire itself
+// gives the connection up if it accepts nothing. While the broker answers
 // messages that were written before it, on any channel, the message may be in a
-// buffer of a slow link. After that the route itself must go on.
+// buffer of a slow link. After that the route itself must make progress.
 func (c *channel) progress(first *publication, now time.Time) time.Time {
 	wire := c.connection.wire
 	if wire.handed() < first.end && !wire.isBlocked.Load() {

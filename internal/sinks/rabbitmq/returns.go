@@ -27,7 +27,7 @@ func (c *channel) noteReturn(r *returnedMessage) {
 	}
 }
 
-// doubt notes of messages that one of them was returned.
+// doubt records for messages that one of them was returned.
 func doubt(messages []*publication) {
 	for _, p := range messages {
 		if p.returned == nil {

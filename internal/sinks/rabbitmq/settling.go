@@ -10,8 +10,8 @@ import (
 )
 
 // closed settles what is pending on a channel that the broker has closed, or
-// that was lost with the connection. What is queued goes over the next one,
-// unless the broker has refused its route.
+// that was lost with the connection. Queued messages go over the next one,
+// unless the broker has refused their route.
 func (c *channel) closed(exception *amqp.Error) {
 	cause := errLost
 	if exception != nil {

@@ -221,7 +221,7 @@ func (r *Redialer[C]) failed(err error) {
 	r.retryAt = time.Now().Add(r.backoff.Next())
 }
 
-// Close breaks off dialling, ends the connection and waits for both, at the most
+// Close breaks off dialling, ends the connection and waits for both, at most
 // until ctx ends. It may be called twice.
 func (r *Redialer[C]) Close(ctx context.Context) error {
 	r.mu.Lock()

@@ -136,7 +136,7 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	return findings
 }
 
-// checkStream looks at what the key of a topic is, and whether entries may be added to it.
+// checkStream checks the type of a topic's key, and whether entries may be added to it.
 func (s *Sink) checkStream(ctx context.Context, topic string) (findings []check.Finding) {
 	f := check.Finding{
 		Level: check.Error, Code: "redis_sink_stream", Subject: "stream " + topic,

@@ -35,8 +35,8 @@ type Config struct {
 
 	// TLS is nil if there is none, or if the URL alone says so.
 	TLS *tlsclient.Files `yaml:"-"`
-	// PublishTimeout is how long a pipeline may make no progress, in being written or in
-	// being answered; 0 means DefaultPublishTimeout.
+	// PublishTimeout is how long a pipeline may go without progress, in writing or in
+	// answers; 0 means DefaultPublishTimeout.
 	PublishTimeout time.Duration `yaml:"-"`
 	// Name is our name in the server's list of clients.
 	Name string `yaml:"-"`
@@ -82,7 +82,7 @@ func (c Config) checkURL(problems kind.Problems) {
 	}
 }
 
-// Open implements [kind.Settings]. The sink has nothing to log that its outcomes do not tell.
+// Open implements [kind.Settings]. The sink logs nothing, because its outcomes say everything.
 func (c Config) Open(*slog.Logger) (sinks.Sink, error) {
 	if err := kind.Verify(message.Redis, c, kind.Common{TLS: c.TLS, PublishTimeout: c.PublishTimeout}); err != nil {
 		return nil, err
@@ -140,8 +140,8 @@ const dialTimeout = 2 * time.Second
 func (c Config) timeout() time.Duration { return cmp.Or(c.PublishTimeout, DefaultPublishTimeout) }
 
 const (
-	// pipelinesMost bounds the pipelines to each node at a time: the senders of several streams
-	// meet at a node of a Cluster.
+	// pipelinesMost bounds the concurrent pipelines to each node: the senders of several
+	// streams meet at a node of a Cluster.
 	pipelinesMost = 16
 	// connectionsMost bounds the connections to each node that carry none: those of Ping and
 	// of questions.
@@ -149,8 +149,8 @@ const (
 )
 
 // Tune sets what a sink needs of its client: deadlines that count from the last progress of
-// a connection, few connections, and nothing that is sent again by itself. The other options
-// stay as they are; a Dialer must be set before.
+// a connection, few connections, and no automatic resending. The other options stay as they
+// are; a Dialer must be set before.
 func Tune(options *goredis.UniversalOptions, config Config) {
 	timeout := config.timeout()
 	dial := options.Dialer

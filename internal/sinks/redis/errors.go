@@ -19,7 +19,7 @@ var (
 	errMissing  = errors.New("there is no such stream")
 )
 
-// tooLargeError is a body that the server does not take in a command.
+// tooLargeError is returned for a body that the server does not accept in a command.
 type tooLargeError struct{ size, most int }
 
 func (e *tooLargeError) Error() string {
@@ -45,10 +45,10 @@ var refusals = map[string]sinks.Outcome{
 	"ASK":         {Class: sinks.Unavailable, Reason: sinks.ReasonBroker},
 }
 
-// classify says what an error means for the message whose command has it, or would have
-// been sent: sent says whether a connection may have got any of it. It is the only place
-// that does. A reply with another code proves nothing: a proxy may have made it after
-// Redis had run the command.
+// classify says what an error means for the message of its command; sent says whether a
+// connection may have got any of it. It is the only place that does. A reply with a code
+// that is not listed proves nothing: a proxy may have made it after Redis had run the
+// command.
 func (s *Sink) classify(err error, sent bool) sinks.Outcome {
 	outcome := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err), Whole: true}
 	var tooLarge *tooLargeError
@@ -75,12 +75,12 @@ func (s *Sink) classify(err error, sent bool) sinks.Outcome {
 	return outcome
 }
 
-// isOfMessage reports whether an error is one message's alone.
+// isOfMessage reports whether an error concerns one message alone.
 func isOfMessage(err error) bool {
 	return errors.As(err, new(*tooLargeError))
 }
 
-// isReply reports whether the server, or who answers in its name, has said so.
+// isReply reports whether the error is a reply of the server, or of a proxy in its name.
 func isReply(err error) bool { return errors.As(err, new(goredis.Error)) }
 
 // code is the first word of an error reply; empty if it is none.

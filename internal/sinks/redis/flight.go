@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// Fields of an entry, beside the message's headers.
+// Fields of an entry, besides the message's headers.
 const (
 	// FieldKey is the message's Key, if it has one.
 	FieldKey = "delay-key"
@@ -28,8 +28,8 @@ const (
 
 var errWithdrawn = errors.New("withdrawn before it was handed over")
 
-// flight is a pipeline of one XADD for each item. A sender has one, whose memory it uses
-// again.
+// flight is a pipeline of one XADD for each item. A sender has one and reuses its
+// memory.
 type flight struct {
 	sink  *Sink
 	state atomic.Int32
@@ -59,7 +59,7 @@ func (p *payload) MarshalBinary() ([]byte, error) {
 	return p.body, nil
 }
 
-// xadd is a command that the client never sends again where its answer was lost.
+// xadd is a command that the client never resends after a lost answer.
 type xadd struct{ *goredis.StringCmd }
 
 // NoRetry implements [goredis.Cmder].
@@ -77,7 +77,7 @@ func (f *flight) reset() {
 	f.state.Store(onGround)
 }
 
-// withdraw has nothing of the flight handed over; false if that is too late.
+// withdraw keeps the flight from being handed over; false if it is too late for that.
 func (f *flight) withdraw() bool {
 	f.state.CompareAndSwap(onGround, withdrawn)
 	return f.isWithdrawn()
@@ -116,9 +116,9 @@ func (f *flight) encode() {
 	}
 }
 
-// send runs the commands, and leaves in each what became of it.
+// send runs the commands, each of which keeps its result.
 func (f *flight) send() {
-	if err := f.sink.checkSize(f.topic(), len(f.payloads[0].body)); err != nil { // What is large is alone.
+	if err := f.sink.checkSize(f.topic(), len(f.payloads[0].body)); err != nil { // A large message is alone.
 		f.commands[0].SetErr(err)
 		return
 	}
@@ -131,9 +131,9 @@ func (f *flight) send() {
 
 func (f *flight) topic() string { return f.args[1].(string) } //nolint:forcetypeassert // see encode
 
-// outcomes says what became of each item. failure is why the connection has failed, or was
-// not made. If it failed, the client has told so to all commands, also to those that
-// were answered.
+// outcomes returns the outcome of each item. failure is why the connection failed, or was
+// not made. After a failure, the client sets that error on all commands, even on answered
+// ones.
 func (f *flight) outcomes() (outcomes []sinks.Outcome, failure error) {
 	sent := f.state.Load() == inTheAir
 	for _, command := range f.commands {

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// limitLeast is the least that a server may be told as its proto-max-bulk-len: a body
-	// that is smaller needs no question.
+	// limitLeast is the smallest possible proto-max-bulk-len: a smaller body needs no
+	// question.
 	limitLeast = 1 << 20
-	// limitDefault is what it takes by default.
+	// limitDefault is the default of proto-max-bulk-len.
 	limitDefault = 512 << 20
-	// limitAge is how long an answer counts: it may be set anew at any time.
+	// limitAge is how long an answer is valid, since the limit may change at any time.
 	limitAge = time.Minute
 )
 
-// limit is what a server takes as one argument.
+// limit is the largest argument that a server accepts.
 type limit struct {
 	most  int
 	asked time.Time
 }
 
-// checkSize refuses a body that the server would answer by ending the connection, often
-// before its reason is heard.
+// checkSize refuses a body for which the server would end the connection, often before
+// its reason arrives.
 func (s *Sink) checkSize(topic string, size int) error {
 	if size < limitLeast {
 		return nil
@@ -58,7 +58,7 @@ func (s *Sink) checkSize(topic string, size int) error {
 	return nil
 }
 
-// askLimit asks a server. If it tells nothing, its limit is taken to be the default.
+// askLimit asks a server. If that does not tell, the default is assumed.
 func askLimit(ctx context.Context, server *goredis.Client) (int, error) {
 	const setting = "proto-max-bulk-len"
 	settings, err := server.ConfigGet(ctx, setting).Result()

@@ -8,21 +8,21 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// The way of a batch. Publish puts the first message of each chain into a queue. The senders
-// of the queue take what waits, of all submissions, as one pipeline at a time. When it is
-// answered, the outcomes are reported, and the next messages of the chains wait.
+// The path of a batch: Publish puts the first message of each chain into a queue. The senders of
+// the queue take the waiting messages of all submissions, one pipeline at a time. When a pipeline
+// is answered, its outcomes are reported, and the next messages of the chains are queued.
 
 const (
-	// sendersMost is how many pipelines of a queue are under way at a time.
+	// sendersMost limits the pipelines of a queue that are under way at a time.
 	sendersMost = 4
 	// pipelineBytes and pipelineMessages bound a pipeline. One message may be larger.
 	pipelineBytes    = 64 << 10
 	pipelineMessages = 500
-	// framing is about what a command has beyond what a message's size counts.
+	// framing is about how many bytes a command has beyond the message's size.
 	framing = 512
 )
 
-// submission is one of Publish.
+// submission is one call of Publish.
 type submission struct {
 	batch    []message.Message
 	chains   *sinks.Chains
@@ -42,8 +42,8 @@ type publication struct {
 
 func (i publication) message() *message.Message { return &i.submission.batch[i.index] }
 
-// queue is what waits for a pipeline: of all topics, or in a Cluster of one topic, so that
-// a node which hangs delays nothing that others hold.
+// queue has the messages that wait for a pipeline: of all topics, or in a Cluster of one
+// topic, so that a hanging node delays nothing on other nodes.
 type queue struct {
 	name    string
 	waiting []publication
@@ -78,8 +78,8 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	c.encoding.Wait()
 }
 
-// end gives the rest of a submission their outcomes: what was handed over is Unknown, what was
-// not is Unavailable, and is not handed over any more.
+// end gives the rest of a submission its outcomes: messages that were handed over are Unknown;
+// the others are Unavailable and are no longer handed over.
 func (s *Sink) end(c *submission, outcome sinks.Outcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Sink) queueOf(topic string) *queue {
 	return q
 }
 
-// open starts a sender for what waits, unless there are enough. It is called with s.mu held.
+// open starts a sender for the waiting messages, unless there are enough. It is called with s.mu held.
 func (s *Sink) open(q *queue) {
 	if q.senders < sendersMost && s.root.Err() == nil {
 		q.senders++
@@ -135,7 +135,7 @@ func (s *Sink) open(q *queue) {
 	}
 }
 
-// run sends one pipeline after the other, until nothing waits.
+// run sends one pipeline after another, until nothing waits.
 func (s *Sink) run(q *queue) {
 	f := &flight{sink: s}
 	for s.take(q, f) {
@@ -145,8 +145,8 @@ func (s *Sink) run(q *queue) {
 	}
 }
 
-// take moves from the queue to the flight what makes a pipeline. It is false if nothing
-// waits, and then the sender is over.
+// take moves the messages of one pipeline from the queue to the flight. It returns
+// false if nothing waits, which ends the sender.
 func (s *Sink) take(q *queue, f *flight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,9 +177,9 @@ func (s *Sink) take(q *queue, f *flight) bool {
 }
 
 // land reports the outcomes of a pipeline, and queues the next messages. If the connection
-// itself has failed, what waits for another one does not fare better. The reports are made
-// with s.mu held: a submission that ends meanwhile must not take what is about to be
-// reported for what was not handed over.
+// itself has failed, messages that wait for another one would fare no better. The reports
+// are made with s.mu held: a submission that ends meanwhile must not mistake messages
+// about to be reported for messages that were not handed over.
 func (s *Sink) land(q *queue, f *flight) {
 	outcomes, failure := f.outcomes()
 	s.submit(s.settle(q, f, outcomes, failure))
@@ -193,7 +193,7 @@ func (s *Sink) settle(q *queue, f *flight, outcomes []sinks.Outcome, failure err
 	for _, i := range items {
 		i.submission.flights[i.index] = nil
 	}
-	if f.isWithdrawn() { // For a submission that is over: the others are as if they were not taken.
+	if f.isWithdrawn() { // For a submission that is over; the others count as not taken.
 		q.waiting = append(append([]publication{}, items...), q.waiting...)
 		return nil
 	}

@@ -1,10 +1,10 @@
-// Package redis publishes to Redis Streams: an XADD to the stream that is named as the topic.
+// Package redis publishes to Redis Streams, by an XADD to the stream that has the topic's name.
 //
 // Commands go out in pipelines, a few at a time, each on a connection of its own. A
 // pipeline holds one message of each Key and Topic, since Redis may refuse one command
-// and run the next. Nothing is sent twice: where an answer was lost, the message is
-// Unknown. In a Cluster a command that was refused because its slot is elsewhere is sent
-// there by the client.
+// and run the next. Nothing is sent twice: if an answer is lost, the message is Unknown.
+// In a Cluster the client redirects a command that was refused because its slot is
+// elsewhere.
 //
 // A message counts as stored when Redis has answered with the entry's ID. That is as
 // durable as this Redis is. The package creates no stream, and trims none.
@@ -48,8 +48,8 @@ type Sink struct {
 
 var _ sinks.Sink = (*Sink)(nil)
 
-// New makes a sink of a client whose options [Tune] has set, for the same timeout. The
-// client is the sink's from then on: Close closes it. New does no I/O.
+// New makes a sink of a client whose options [Tune] has set for the same timeout. The
+// sink owns the client: Close closes it. New does no I/O.
 func New(client goredis.UniversalClient, config Config) *Sink {
 	s := &Sink{client: client, timeout: config.timeout(), queues: map[string]*queue{}, limits: map[string]limit{}}
 	_, s.isCluster = client.(*goredis.ClusterClient)

@@ -14,7 +14,7 @@ const (
 	// writeChunk is how much is written under one deadline.
 	writeChunk = 16 << 10
 	// unsentMost bounds what the kernel takes and cannot send yet, so that on a slow link
-	// what was written is soon on its way. A pipeline has not much more than that.
+	// what was written is soon on its way. A pipeline is not much larger than that.
 	unsentMost = 64 << 10
 )
 
@@ -88,7 +88,7 @@ func (s *socket) Read(p []byte) (int, error) {
 	}
 	n, err := s.Conn.Read(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		s.read.Store(1) // Who reads once more has waited already.
+		s.read.Store(1) // A second read has waited already.
 	}
 	return n, err
 }

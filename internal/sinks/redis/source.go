@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// claimIdle is after what silence an entry goes to another bridge. While it is in work
-	// Redis is told so, three times as often.
+	// claimIdle is the silence after which an entry goes to another bridge. While a bridge
+	// works on it, it tells Redis so three times as often.
 	claimIdle = 10 * time.Second
 	// readBlock is how long one request for new entries lasts, and so how soon Run ends.
 	readBlock = time.Second
-	// forgotten is after what silence a consumer that owes nothing is removed.
+	// forgotten is the silence after which a consumer without pending entries is removed.
 	forgotten = time.Hour
 	// handBackTime bounds handing back unfinished entries at the end.
 	handBackTime = time.Second
 )
 
-// compensations are the messages of one topic: a consumer group of its stream. Stream and
-// group are made where they are missing. What was handled is deleted from the stream.
+// compensations are the messages of one topic: a consumer group of its stream. Missing
+// streams and groups are made. Handled entries are deleted from the stream.
 type compensations struct {
 	open func() (goredis.UniversalClient, error)
 	name string // the consumer's
 	source.Options
 }
 
-// NewSource makes what brings the compensation messages of a topic. It connects to nothing
-// yet: open makes a client for each session, as that of a sink.
+// NewSource makes the source of a topic's compensation messages. It connects to nothing
+// yet: open makes a client for each session, like a sink's.
 func NewSource(open func() (goredis.UniversalClient, error), options source.Options) (source.Source, error) {
 	if err := options.Check(); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *compensations) session(ctx context.Context, handle source.Handler) (err
 		return ctx.Err()
 	}
 	c.Connected(ctx)
-	isOwed := true // What an earlier session of ours was given comes first.
+	isOwed := true // Entries pending from an earlier session come first.
 	for {
 		batch, err := c.read(ctx, client, isOwed)
 		if err != nil {

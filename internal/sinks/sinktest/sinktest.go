@@ -41,7 +41,7 @@ type Broker interface {
 
 	// Read returns all messages that the topic stores, as a consumer gets them,
 	// in stored order (within a partition, if there are several). It waits
-	// until there are at least atLeast of them, for 20 s at the most, then
+	// until there are at least atLeast of them, for 20 s at most, then
 	// takes all that there are: it must not stop at atLeast, since the suite looks for
 	// copies that should not exist. It is called once a topic, so it may consume.
 	Read(t testing.TB, topic string, atLeast int) []Stored
@@ -97,7 +97,7 @@ type Features struct {
 	// Gaps are the cases, by their names, that the broker cannot express, each
 	// with the reason. A name that is no case fails the suite.
 	Gaps map[string]string
-	// Keyed is set where a consumer sees the message's Key (Stored.Key).
+	// Keyed is set if a consumer sees the message's Key (Stored.Key).
 	Keyed bool
 	// Missing is the reason that the sink reports for a topic that does not
 	// exist: sinks.ReasonTopicMissing or sinks.ReasonUnroutable.
@@ -112,7 +112,7 @@ type Features struct {
 	BatchLimit int
 	// ExtraHeaders are names of headers that the sink adds for the broker (Nats-Msg-Id).
 	ExtraHeaders []string
-	// NacksFull is set where the refusal of a full topic proves nothing of the message:
+	// NacksFull is set if the refusal of a full topic proves nothing of the message:
 	// Unknown, of the route, sinks.ReasonRefused, in place of Unavailable.
 	NacksFull bool
 	// Connections is how many connections to the broker a sink takes in turn; 0 means 1.

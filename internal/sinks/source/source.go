@@ -1,9 +1,9 @@
-// Package source is the contract between the bridge and what brings compensation messages
-// from a broker, and what all sources have in common.
+// Package source is the contract of the sources of compensation messages, one per kind of
+// broker, and what they share.
 //
-// A [Source] brings what one topic of one broker holds, and acknowledges what the handler
-// has done, never before. It makes that topic, and the one beside it for what can never be
-// done: the only ones that the bridge makes.
+// A [Source] delivers the messages of one topic of one broker, and acknowledges each only
+// after the handler has done it. It makes that topic, and the one for messages that can
+// never be redone, the only topics that the bridge makes.
 package source
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// BatchMax is how many deliveries a source hands over together at the most.
+// BatchMax is how many deliveries a source hands over together at most.
 const BatchMax = 100
 
 // SetUpTimeout bounds making topics and queues.
@@ -37,25 +37,25 @@ const (
 // Delivery is one message as the broker delivered it.
 type Delivery struct {
 	Body []byte
-	// Redelivered says that it may have been handled before.
+	// Redelivered says that the message may have been handled before.
 	Redelivered bool
 
-	// Kept is the handler's own, from one call with this delivery to the next.
+	// Kept belongs to the handler, from one call with this delivery to the next.
 	Kept any
 }
 
-// Handler handles deliveries and returns one error for each, by index: nil where
+// Handler handles deliveries and returns one error for each, by index: nil if
 // it may be acknowledged. The others are handed in again. It may change
 // Redelivered, and must return soon after the end of ctx.
 type Handler func(ctx context.Context, batch []*Delivery) []error
 
 // Source delivers the messages of one topic at least once.
 type Source interface {
-	// Run connects, and again where the connection is lost, until ctx ends. It
-	// returns when the handler has, and what that has done is acknowledged. One
-	// call of the handler runs at a time. What the handler refuses it gets again,
-	// in the same order and before anything else that the source delivers to this
-	// process, after a pause of 20 to 250 ms.
+	// Run connects, and reconnects after a loss, until ctx ends. It returns after
+	// the handler has, when everything that the handler has done is acknowledged.
+	// One call of the handler runs at a time. The handler gets refused messages
+	// again, in the same order and before anything else that the source delivers
+	// to this process, after a pause of 20 to 250 ms.
 	Run(ctx context.Context, handle Handler)
 }
 
@@ -65,9 +65,9 @@ type Options struct {
 	Topic string
 	// Group names the bridges that share the work: [Group] of prefix and queue.
 	Group string
-	// Ready says whether what is delivered can be handled at all; nil: always. It is
-	// asked, every 20 to 250 ms, by a source whose broker counts deliveries, before
-	// it takes the first one.
+	// Ready returns an error while deliveries cannot be handled; nil means always
+	// ready. A source whose broker counts deliveries calls it every 20 to 250 ms
+	// before it takes the first one.
 	Ready  func(ctx context.Context) error
 	Logger *slog.Logger
 }
@@ -82,7 +82,7 @@ func Group(prefix, queue string) string {
 	}, prefix+"-"+queue)
 }
 
-// DeadTopic is where goes what can never be done.
+// DeadTopic returns the topic for messages that can never be redone.
 func DeadTopic(topic string) string { return topic + ".dead" }
 
 // Check reports what is missing.
@@ -94,7 +94,7 @@ func (o *Options) Check() error {
 }
 
 // Attend hands the batch to the handler until all of it is done or ctx ends.
-// done acknowledges those with the given indices.
+// done acknowledges the deliveries with the given indices.
 func Attend(ctx context.Context, batch []*Delivery, handle Handler, done func(context.Context, []int) error) error {
 	pending := make([]int, len(batch))
 	for i := range batch {
@@ -129,7 +129,7 @@ func Attend(ctx context.Context, batch []*Delivery, handle Handler, done func(co
 	}
 }
 
-// Beat has tell say, so often, that a batch is still in work. It ends with stop.
+// Beat calls tell at that interval to say that a batch is still being handled. It ends with stop.
 func Beat(every time.Duration, tell func()) (stop func()) {
 	finished, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // stop waits for it.
@@ -151,7 +151,7 @@ func Beat(every time.Duration, tell func()) (stop func()) {
 	}
 }
 
-// acknowledge does so even where ctx has ended while the handler worked.
+// acknowledge works even if ctx has ended while the handler worked.
 func acknowledge(ctx context.Context, handled []int, done func(context.Context, []int) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTimeout)
 	defer cancel()
@@ -173,7 +173,7 @@ func Reconnect(ctx context.Context, o *Options, session func(context.Context) er
 		}
 		level := slog.LevelWarn
 		if failing {
-			level = slog.LevelDebug // Said once an outage.
+			level = slog.LevelDebug // Logged once per outage.
 		}
 		failing = true
 		o.Logger.Log(ctx, level, "compensations are not consumed", "event", "compensation_source_failed", "topic", o.Topic, "err", err)
@@ -183,7 +183,7 @@ func Reconnect(ctx context.Context, o *Options, session func(context.Context) er
 	}
 }
 
-// AwaitReady waits until what is delivered can be handled; it is false if ctx has ended first.
+// AwaitReady waits until deliveries can be handled; it returns false if ctx ended first.
 func (o *Options) AwaitReady(ctx context.Context) bool {
 	pause := wait.Backoff{Initial: firstPause, Limit: longPause}
 	for o.Ready != nil && o.Ready(ctx) != nil {
@@ -194,7 +194,7 @@ func (o *Options) AwaitReady(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// Connected tells the log that a session has begun.
+// Connected logs that a session has begun.
 func (o *Options) Connected(ctx context.Context) {
 	o.Logger.InfoContext(ctx, "compensations are consumed", "event", "compensation_source_connected", "topic", o.Topic)
 }

@@ -22,11 +22,11 @@ const (
 	// Ahead is how far an estimate may be ahead of Redis' clock without that having been
 	// set: the clock is slewed, or several servers stand behind one address.
 	Ahead = time.Second
-	// step is how far a TIME may be off the estimate without the clock having been set: replies
-	// may be late.
+	// step is how far a TIME may differ from the estimate without the clock having been set,
+	// since replies may be late.
 	step = 5 * time.Second
-	// driftShare is which share of a time by our monotonic clock Redis' clock may
-	// be behind: 1/1024 is twice what NTP slews at the most.
+	// driftShare bounds how far Redis' clock may fall behind our monotonic clock:
+	// by 1/1024 of the time, twice the most that NTP slews.
 	driftShare = 1024
 )
 
@@ -43,10 +43,10 @@ type sighting struct {
 	redisMs int64
 	at      time.Time
 	since   time.Time // the clock was not set since then, as far as is known
-	doubted bool      // another server may answer by now
+	doubted bool      // another server may answer now
 }
 
-// Observe takes a TIME of Redis, whose reply came then.
+// Observe records a TIME of Redis whose reply came at that instant.
 func (c *Clock) Observe(redisMs int64, at time.Time) {
 	for {
 		last, next := c.seen.Load(), &sighting{redisMs: redisMs, at: at, since: at}
@@ -63,15 +63,15 @@ func (c *Clock) Observe(redisMs int64, at time.Time) {
 	}
 }
 
-// IsSteady reports whether Redis' clock is known not to have been set for so long.
+// IsSteady reports whether Redis' clock is known not to have been set for d.
 func (c *Clock) IsSteady(d time.Duration) bool {
 	seen := c.seen.Load()
 	return seen != nil && time.Since(seen.since) >= d
 }
 
-// Learn takes the TIME of a reply to what was sent when FloorMs was sentMs. The
-// reply may have come late: it counts where it is ahead of the estimate, or
-// shows that the estimate was ahead of Redis' clock, which was set back.
+// Learn records the TIME in the reply to a command that was sent when FloorMs was
+// sentMs. The reply may have come late, so it counts only if it is ahead of the
+// estimate, or shows that Redis' clock was set back.
 func (c *Clock) Learn(redisMs, sentMs int64) {
 	if redisMs >= c.FloorMs() || redisMs < sentMs {
 		c.Observe(redisMs, time.Now())
@@ -87,7 +87,7 @@ func (c *Clock) NowMs() (int64, bool) {
 	return seen.redisMs + time.Since(seen.at).Milliseconds(), true
 }
 
-// FloorMs is what Redis' clock has reached at the least, whatever its drift.
+// FloorMs is a lower bound of Redis' clock, whatever its drift.
 func (c *Clock) FloorMs() int64 {
 	seen := c.seen.Load()
 	if seen == nil {
@@ -96,21 +96,21 @@ func (c *Clock) FloorMs() int64 {
 	return seen.redisMs + AtLeast(time.Since(seen.at)).Milliseconds()
 }
 
-// AtLeast is how far Redis' clock goes within d of our monotonic clock.
+// AtLeast is the least that Redis' clock advances within d of our monotonic clock.
 func AtLeast(d time.Duration) time.Duration { return d - d/driftShare }
 
 // AtMost is the counterpart of [AtLeast].
 func AtMost(d time.Duration) time.Duration { return d + d/driftShare }
 
-// Doubt has Redis asked before the estimate bounds a run again: after a failover
-// the server that answers may be another one, whose clock is behind.
+// Doubt makes [Clocks.Of] ask Redis before the estimate bounds a run again:
+// after a failover another server may answer, whose clock is behind.
 func (c *Clock) Doubt() {
 	if seen := c.seen.Load(); seen != nil && !seen.doubted {
 		c.seen.CompareAndSwap(seen, &sighting{redisMs: seen.redisMs, at: seen.at, since: seen.since, doubted: true})
 	}
 }
 
-// Known reports whether the estimate may bound a run; else Redis is to be asked.
+// Known reports whether the estimate may bound a run; otherwise ask Redis.
 func (c *Clock) Known() bool {
 	seen := c.seen.Load()
 	return seen != nil && !seen.doubted && time.Since(seen.at) < clockLife
@@ -127,11 +127,11 @@ type Clocks struct {
 	nodes sync.Map // of a Cluster: redis.UniversalClient to *Clock
 }
 
-// New returns clocks of which nothing is known yet; it does no I/O.
+// New returns clocks without an estimate; it does no I/O.
 func New(c *conn.Conn) *Clocks { return &Clocks{conn: c} }
 
-// Of is the clock of the server that holds the key. It asks that server where the
-// estimate cannot bound a run. An error says that nothing was sent but that
+// Of returns the clock of the server that holds the key. It asks that server if
+// the estimate cannot bound a run. After an error, nothing was sent but that
 // question.
 func (cs *Clocks) Of(ctx context.Context, key string) (*Clock, error) {
 	node, several, err := cs.conn.Node(ctx, key)
@@ -152,7 +152,7 @@ func (cs *Clocks) Of(ctx context.Context, key string) (*Clock, error) {
 	return c, nil
 }
 
-// ask has the node tell the time.
+// ask asks the node for the time.
 func (cs *Clocks) ask(ctx context.Context, node redis.UniversalClient, c *Clock) error {
 	asked := scripts.NewCommand(ctx, "time")
 	err := cs.conn.Patient(ctx, node, 0).Process(ctx, asked)

@@ -12,9 +12,9 @@ import (
 // maxQuietRuns is how many runs go to a node in one pipeline.
 const maxQuietRuns = 128
 
-// Batcher sends quiet runs of several queues together: those that renew and
-// expect nothing, of which a process makes many at once, in a line a node: see [Lines].
-// It is safe for concurrent use.
+// Batcher sends quiet runs of several queues together, with one line per node, see
+// [Lines]. A quiet run renews a lease and expects no messages; a process makes many of
+// them at once. It is safe for concurrent use.
 type Batcher struct {
 	rdb   redis.UniversalClient
 	lines Lines[*redis.Client, *Trip]
@@ -26,9 +26,9 @@ func NewBatcher(rdb redis.UniversalClient) *Batcher {
 	return &Batcher{rdb: rdb}
 }
 
-// RunQuiet is [Conn.Run] for a run that is not urgent: it may
-// share a pipeline with those of other callers. An error of another's run is
-// not its error. Where ctx ends, the run may take place yet.
+// RunQuiet is [Conn.Run] for a run that is not urgent: it may share a pipeline
+// with those of other callers. An error of another's run is not its error. If
+// ctx ends, the run may still take place.
 func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
 	var node *redis.Client
 	if c.batcher != nil {
@@ -46,8 +46,8 @@ func (c *Conn) RunQuiet(ctx context.Context, s *scripts.Script, keys []string, a
 	return t.Cmd, t.Err
 }
 
-// sendQuiet sends the batch within the sender's deadline; that it was cancelled
-// is not the others' concern.
+// sendQuiet sends the batch within the sender's deadline; the sender's
+// cancellation must not end the others' runs.
 func sendQuiet(ctx context.Context, node *redis.Client, timeout time.Duration, batch []*Trip) {
 	deadline, ok := ctx.Deadline()
 	if left := time.Until(deadline); ok && left < timeout {

@@ -23,7 +23,7 @@ type Conn struct {
 	batcher *Batcher // nil: quiet runs go alone
 }
 
-// New returns a connection whose runs take at most so long; it does no I/O.
+// New returns a connection whose runs take at most timeout; it does no I/O.
 func New(rdb redis.UniversalClient, timeout time.Duration) *Conn {
 	// A run whose reply is late must not block longer than its not-after instant.
 	if client, ok := rdb.(*redis.Client); ok {
@@ -32,15 +32,15 @@ func New(rdb redis.UniversalClient, timeout time.Duration) *Conn {
 	return &Conn{rdb: rdb, timeout: timeout}
 }
 
-// SetBatcher makes quiet runs go by b, whose client must be the connection's own.
-// It is called before the connection is used.
+// SetBatcher sends quiet runs through b, whose client must be the connection's
+// own. Call it before the connection is used.
 func (c *Conn) SetBatcher(b *Batcher) { c.batcher = b }
 
 // Timeout is how long a run may take.
 func (c *Conn) Timeout() time.Duration { return c.timeout }
 
-// Client is the one for a call within ctx: go-redis may look at ctx before it
-// sends only, so a deadline that is near becomes the timeout of the connection.
+// Client returns the client for a call within ctx. go-redis may check ctx only
+// before it sends, so a near deadline becomes the timeout of the connection.
 func (c *Conn) Client(ctx context.Context) redis.UniversalClient {
 	client, ok := c.rdb.(*redis.Client)
 	if !ok {
@@ -74,7 +74,7 @@ func Node(ctx context.Context, rdb redis.UniversalClient, key string) (redis.Uni
 	return node, nil
 }
 
-// Patient is the node's client with the time for a run and a wait behind it.
+// Patient returns the node's client with a timeout for a run and the wait after it.
 func (c *Conn) Patient(ctx context.Context, node redis.UniversalClient, wait time.Duration) redis.UniversalClient {
 	client, ok := node.(*redis.Client)
 	if !ok {
@@ -87,9 +87,9 @@ func (c *Conn) Patient(ctx context.Context, node redis.UniversalClient, wait tim
 	return client.WithTimeout(max(limit, time.Millisecond))
 }
 
-// Refresh has a Cluster's slots read again after an error that may be due to
-// them: go-redis does so by itself only where a node sent it elsewhere. It reads
-// at most five times a second, whoever asks.
+// Refresh reads a Cluster's slots again after an error that they may have
+// caused: go-redis does so by itself only after a redirection. It reads at most
+// five times a second over all callers.
 func (c *Conn) Refresh(ctx context.Context, err error) {
 	cluster, ok := c.rdb.(*redis.ClusterClient)
 	if !ok || err == nil || ctx.Err() != nil {
@@ -100,8 +100,8 @@ func (c *Conn) Refresh(ctx context.Context, err error) {
 	}
 }
 
-// Run executes the script once, at the most. A Redis that does not know it,
-// after SCRIPT FLUSH or a failover, is given the source.
+// Run executes the script at most once. If Redis does not know it, after SCRIPT
+// FLUSH or a failover, Run sends the source.
 func (c *Conn) Run(ctx context.Context, s *scripts.Script, keys []string, args ...any) (*redis.Cmd, error) {
 	rdb := c.Client(ctx)
 	node, err := Node(ctx, rdb, keys[0])
@@ -118,7 +118,7 @@ func (c *Conn) Run(ctx context.Context, s *scripts.Script, keys []string, args .
 	return command.Cmd, Blame(node, err)
 }
 
-// Blame names the server in an error of it that says only that time ran out.
+// Blame adds the server's address to an error that says only that time ran out.
 func Blame(node redis.UniversalClient, err error) error {
 	client, ok := node.(*redis.Client)
 	if !ok || !rediserr.IsLateness(err) {
@@ -138,7 +138,7 @@ type Trip struct {
 }
 
 // Single is the client of the one node that holds the key, for [Conn.RunTogether];
-// nil where it cannot be told.
+// nil if that is not known.
 func (c *Conn) Single(ctx context.Context, key string) *redis.Client { return single(ctx, c.rdb, key) }
 
 func single(ctx context.Context, rdb redis.UniversalClient, key string) *redis.Client {
@@ -174,7 +174,7 @@ func (c *Conn) RunTogether(ctx context.Context, node *redis.Client, trips []*Tri
 	}
 }
 
-// runElsewhere runs what did not run at its node, because that has not its keys any more.
+// runElsewhere runs a script that did not run at its node because the node no longer has its keys.
 func (c *Conn) runElsewhere(ctx context.Context, t *Trip) {
 	if redis.HasErrorPrefix(t.Err, "MOVED") || redis.HasErrorPrefix(t.Err, "ASK") || errors.Is(t.Err, redis.ErrClosed) {
 		t.Cmd, t.Err = c.Run(ctx, t.Script, t.Keys, t.Args...)
@@ -183,7 +183,7 @@ func (c *Conn) runElsewhere(ctx context.Context, t *Trip) {
 	c.Refresh(ctx, t.Err)
 }
 
-// pipe runs the scripts, those that Redis does not know by their source.
+// pipe runs the scripts, by their source if Redis does not know them.
 func pipe(ctx context.Context, node *redis.Client, trips []*Trip) {
 	exec(ctx, node, false, trips)
 	var unknown []*Trip
@@ -207,7 +207,7 @@ func exec(ctx context.Context, node *redis.Client, bySource bool, trips []*Trip)
 	_, _ = pipeline.Exec(ctx) // Each command has its error.
 	for _, t := range trips {
 		if t.Cmd.Val() != nil {
-			t.Cmd.SetErr(nil) // It has answered; go-redis blames it for what those behind it met.
+			t.Cmd.SetErr(nil) // It was answered; go-redis gives it the error of a later command.
 		}
 		t.Err = Blame(node, t.Cmd.Err())
 	}

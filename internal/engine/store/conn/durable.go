@@ -22,11 +22,11 @@ type Durability struct {
 	Timeout  time.Duration
 }
 
-// Asked reports whether anything is.
+// Asked reports whether it asks for any confirmation.
 func (d Durability) Asked() bool { return d.Replicas > 0 || d.Fsync }
 
-// within is how long the confirmation may take: a part of what ctx leaves, so
-// that a script that has answered in time is not taken for one that has not.
+// within is how long the confirmation may take: a part of the time that ctx
+// leaves, so that a script that has answered in time still counts as answered.
 func (d Durability) within(ctx context.Context) time.Duration {
 	wait := d.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -35,14 +35,14 @@ func (d Durability) within(ctx context.Context) time.Duration {
 	return max(wait, time.Millisecond) // 0 would be for ever.
 }
 
-// confirmation is how many copies there are for certain, and the error if Redis could not
-// be asked for more.
+// confirmation is how many copies are certain, and the error if Redis could not be asked
+// for more.
 type confirmation struct {
 	copies int64
 	err    error
 }
 
-// missing is what a call lacks to be durable, nil if it is.
+// missing says what a call lacks to be durable; nil if it lacks nothing.
 func (d Durability) missing(c confirmation) error {
 	switch {
 	case d.Fsync && c.copies > 0, !d.Fsync && c.copies >= int64(d.Replicas):
@@ -57,7 +57,7 @@ func (d Durability) missing(c confirmation) error {
 
 var errNotOnDisk = errors.New("redis has not written it to disk yet")
 
-// ErrNoFsync is returned where Redis cannot confirm what is on its disk; nothing
+// ErrNoFsync is returned if Redis cannot confirm writes to its disk; nothing
 // was written.
 var ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
 
@@ -69,17 +69,17 @@ type Confirmer struct {
 	gates sync.Map // the gates, by gateKey
 }
 
-// NewConfirmer returns that of the connection; it does no I/O.
+// NewConfirmer returns the confirmer of the connection; it does no I/O.
 func NewConfirmer(c *Conn) *Confirmer { return &Confirmer{Conn: c} }
 
-// RunConfirmed executes the script at that place of [Confirmer.Enter], and says
-// what is missing for its effect to be durable, nil if nothing is. The anchor is a
-// key of that node with the field epoch. again says that an earlier run of the
-// call may have happened.
+// RunConfirmed executes the script in a place that [Confirmer.Enter] has returned,
+// and says what its effect lacks to be durable; nil if it lacks nothing. The
+// anchor is a key of that node with the field epoch. again says that an earlier
+// run of the call may have happened.
 func (u *Confirmer) RunConfirmed(
 	ctx context.Context, p *Place, d Durability, again bool, anchor string, s *scripts.Script, keys []string, args ...any,
 ) (cmd *redis.Cmd, missing, err error) {
-	// A second run is made anyway: who refused it could not tell what the first did.
+	// A second run is made anyway: refusing it would leave the first run's effect unknown.
 	if d.Fsync && !again {
 		if err := u.checkFsync(ctx, anchor); err != nil {
 			return nil, nil, err
@@ -104,7 +104,7 @@ func (u *Confirmer) RunConfirmed(
 }
 
 // RunCopied executes the script and waits until that many replicas have its effect.
-// It returns how many do for certain. The key is as the anchor of RunConfirmed.
+// It returns how many certainly do. The key is like the anchor of RunConfirmed.
 func (u *Confirmer) RunCopied(
 	ctx context.Context, d Durability, s *scripts.Script, key string, args ...any,
 ) (cmd *redis.Cmd, copies int64, err error) {
@@ -118,8 +118,8 @@ type nodeScript struct {
 	script *scripts.Script
 }
 
-// runAndWait executes the script and waits so long, on the same connection,
-// until what was asked has confirmed it.
+// runAndWait executes the script and waits for the confirmation on the same
+// connection.
 func (u *Confirmer) runAndWait(
 	ctx context.Context, s *scripts.Script, d Durability, within time.Duration, anchor string, keys []string, args ...any,
 ) (*redis.Cmd, confirmation, error) {
@@ -127,7 +127,7 @@ func (u *Confirmer) runAndWait(
 	if err != nil {
 		return nil, confirmation{}, err
 	}
-	// The source is sent where the node may not know it: that shows only after the wait.
+	// Send the source if the node may not know the script: an unknown one would show only after the wait.
 	at := nodeScript{node, s}
 	_, bySHA := u.known.Load(at)
 	command, c := u.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
@@ -155,7 +155,7 @@ func (u *Confirmer) pipeline(
 	_, err := pipe.Exec(ctx)
 	switch {
 	case command.Val() != nil:
-		command.SetErr(nil) // It has answered; go-redis blames it for what the wait met.
+		command.SetErr(nil) // It was answered; go-redis gives it the error of the wait.
 	case command.Err() == nil:
 		command.SetErr(err)
 	}
@@ -182,7 +182,7 @@ func newWaitCommands(ctx context.Context, pipe redis.Pipeliner, d Durability, an
 
 func (w *waitCommands) result() (c confirmation) {
 	if err := w.touch.Err(); err != nil {
-		return confirmation{err: err} // What was waited for may be nothing.
+		return confirmation{err: err} // The script failed, so the wait confirms nothing.
 	}
 	if !w.fsync {
 		c.copies, c.err = w.wait.Int64()
@@ -198,8 +198,8 @@ func (w *waitCommands) result() (c confirmation) {
 	return confirmation{copies: counts[0]}
 }
 
-// early are the servers, as INFO tells of them, whose WAITAOF answers for writes that no fsync
-// has reached, if appendfsync is everysec: Redis before 8 (redis/redis#13793), and Valkey.
+// early matches what INFO tells of servers whose WAITAOF confirms writes before an fsync has
+// reached them, if appendfsync is everysec: Redis before 8 (redis/redis#13793), and Valkey.
 var early = regexp.MustCompile(`(?m)^(redis_version:7\.|valkey_version:)`)
 
 // ConfirmsEarly reports whether such a server, with that appendfsync, confirms what a power cut
@@ -208,9 +208,10 @@ func ConfirmsEarly(info, appendfsync string) bool {
 	return appendfsync == "everysec" && early.MatchString(info)
 }
 
-// checkFsync asks the node, once, whether it can confirm what is on its disk,
-// before anything is written. Its error is [ErrNoFsync], or one that says that
-// nothing was sent. Who may not ask for the version and appendfsync has to know them.
+// checkFsync asks the node once, before anything is written, whether it can
+// confirm writes to its disk. Its error is [ErrNoFsync], or one that says that
+// nothing was sent. A user who may not read version and appendfsync is trusted to
+// have set them right.
 func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 	node, several, err := u.Node(ctx, anchor)
 	if err != nil {
@@ -242,7 +243,7 @@ func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 	return err
 }
 
-// ForgetFsync has the node asked again: what it could do it can do no more.
+// ForgetFsync makes checkFsync ask the node again, after the node could no longer confirm.
 func (u *Confirmer) ForgetFsync(ctx context.Context, anchor string) {
 	if node, _, err := u.Node(ctx, anchor); err == nil {
 		u.syncs.Delete(node)

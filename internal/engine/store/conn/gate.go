@@ -13,26 +13,26 @@ import (
 
 const (
 	// maxWaiting is how many durable runs of a queue may hold a connection to one
-	// node at once: Redis looks at each that waits again and again.
+	// node at once: Redis checks every waiting client again and again.
 	maxWaiting = 256
-	// probePause is how long after one has waited in vain the next one does.
+	// probePause is the time between two runs that wait in vain.
 	probePause = 250 * time.Millisecond
 )
 
 // gate keeps durable runs that wait in vain from taking all connections to a
-// node, and from being slow, one after the other. A part of the pool is left
-// to calls that do not wait. While none has been confirmed since one has waited
-// for as long in vain, only one at a time waits, to see whether that has changed.
+// node, and from being slow one after the other. It leaves a part of the pool to
+// calls that do not wait. After one has waited in vain, only one at a time waits,
+// until a run that waits as long is confirmed again.
 type gate struct {
 	slots chan struct{}
 
 	mu   sync.Mutex
 	vain time.Duration // the longest wait in vain since one was confirmed, 0 if there is none
 	told confirmation  // its answer
-	next time.Time     // when one may wait all the same
+	next time.Time     // when one may wait again
 }
 
-// gateKey is what waits have in common: where one is in vain, others are.
+// gateKey is what waits have in common that fail together.
 type gateKey struct {
 	node     redis.UniversalClient
 	replicas int
@@ -68,14 +68,14 @@ func (u *Confirmer) Enter(ctx context.Context, d Durability, key string) (*Place
 	}
 }
 
-// Place is one among the durable runs at a node.
+// Place is a place among the durable runs at a node.
 type Place struct{ gate *gate }
 
 // Leave makes room for another run.
 func (p *Place) Leave() { <-p.gate.slots }
 
-// opens reports whether a run may wait for so long. Where it may not, what was
-// confirmed when one has waited in vain is told.
+// opens reports whether a run may wait that long. If not, it returns the
+// confirmation of the run that waited in vain.
 func (g *gate) opens(within time.Duration) (confirmation, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -90,7 +90,7 @@ func (g *gate) opens(within time.Duration) (confirmation, bool) {
 	return confirmation{}, true
 }
 
-// learn takes what a run has met that has waited for so long.
+// learn records the result of a run that has waited that long.
 func (g *gate) learn(within time.Duration, c confirmation, durable bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,27 +7,27 @@ import (
 	"sync"
 )
 
-// Lines lets callers that send to the same place at the same time send together,
-// without waiting for company: one that finds its line idle leaves at once, and
-// those that come until it has returned leave together. One of the callers sends for all;
-// there is no goroutine. The zero value is ready. It is safe for concurrent use.
+// Lines lets callers that send to the same place at the same time send together, without
+// waiting for company: a caller that finds its line idle sends at once, and those that
+// arrive until it has returned are sent together. One of the callers sends for all; there
+// is no goroutine. The zero value is ready. It is safe for concurrent use.
 type Lines[K comparable, T any] struct {
 	mu    sync.Mutex
 	lines map[K][]*place[T] // those that wait; an entry says that one is sending
 }
 
-// place is one caller's in a line.
+// place is one caller's place in a line.
 type place[T any] struct {
 	item T
 	size int
-	lead chan struct{} // of 1: "you send now"; nil of one that need not wait
+	lead chan struct{} // of 1: "you send now"; nil for a caller that need not wait
 	done chan struct{} // closed when the item was sent; nil alike
 }
 
-// Do returns when send has returned for a batch that has the item, or ctx has
-// ended before it was taken: then its error is that of ctx. Of the items that wait the
-// first leave whose sizes are most together, at least one. The sender's ctx must not end
-// the call of others.
+// Do returns when send has returned for a batch that has the item, or ctx has ended
+// before it was taken: then its error is that of ctx. A batch has the first waiting
+// items, whose sizes together are within most, but at least one. The sender's ctx must
+// not end the call of others.
 func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, size, most int, send func([]T)) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (l *Lines[K, T]) Do(ctx context.Context, line K, item T, size, most int, se
 		case <-p.done:
 			return nil
 		case <-p.lead:
-			runtime.Gosched() // Those who have just been answered may want to come along.
+			runtime.Gosched() // Callers that were just answered may want to join.
 		case <-ctx.Done():
 			if l.leave(line, p) {
 				return ctx.Err()
@@ -86,8 +86,8 @@ func (l *Lines[K, T]) take(line K, most int) []*place[T] {
 	return waiting[:n:n]
 }
 
-// leave takes out one that was not taken, and reports whether it could. One that
-// was to send passes that on.
+// leave removes a place that was not taken yet, and reports whether it could. If
+// that caller was to send, the next one does.
 func (l *Lines[K, T]) leave(line K, p *place[T]) bool {
 	l.mu.Lock()
 	i := slices.Index(l.lines[line], p)
@@ -103,7 +103,7 @@ func (l *Lines[K, T]) leave(line K, p *place[T]) bool {
 	return i >= 0
 }
 
-// pass makes the first that waits send, if there is one.
+// pass makes the first waiting caller send, if there is one.
 func (l *Lines[K, T]) pass(line K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 // askedAtOnce is how many shards one pipeline asks.
 const askedAtOnce = 512
 
-// AskShards asks each shard the same, a pipeline a node, and returns what of has queued, by shard.
-// The error is the last one of a command: the others are answered all the same. That
-// something is not there is none.
+// AskShards queues the commands of the function of for each shard, in one pipeline per node, and
+// returns them by shard. The error is the last one of a command; the other commands are answered
+// nevertheless. A missing key is no error.
 func AskShards[T any](ctx context.Context, rdb redis.UniversalClient, shards []keys.Shard, of func(redis.Pipeliner, keys.Shard) T) (answers []T, err error) {
 	answers = make([]T, 0, len(shards))
 	for part := range slices.Chunk(shards, askedAtOnce) {

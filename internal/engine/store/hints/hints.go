@@ -1,5 +1,5 @@
-// Package hints hears what Redis tells by pub/sub: that there is something to look
-// at. Subscriber may be lost: nothing may depend on one.
+// Package hints receives hints by pub/sub that there is something to look at.
+// Hints may be lost, so nothing may depend on one.
 package hints
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// Listener is told what the hints of one queue say. Its functions must not
-// block; several of them may be called at once.
+// Listener receives the hints of one queue. Its functions must not block;
+// several of them may be called at once.
 type Listener struct {
 	// Wake says that the head of a shard moved earlier, or that its holder gave
 	// it up, or that either may have happened unheard.
@@ -27,10 +27,9 @@ type Listener struct {
 	Changed func()
 }
 
-// Subscriber passes on the hints of several queues: on one connection to each
-// Redis node, whatever the number of queues and shards. Some are lost, as while
-// Redis is away. After each subscription the listener is told once, since
-// something may have been lost before.
+// Subscriber passes on the hints of several queues, over one connection to each
+// Redis node, whatever the number of queues and shards. Hints are lost while
+// Redis is unavailable, so after each subscription it calls the listener once.
 type Subscriber struct {
 	rdb redis.UniversalClient
 
@@ -58,9 +57,9 @@ func New(rdb redis.UniversalClient) *Subscriber {
 	}
 }
 
-// Set chooses the shards of the queue whose hints are wanted, beside those of
-// its instances and its layout; nil ends all hints of the queue. A hint that is
-// on its way may still reach the listener of before.
+// Set chooses the shards of the queue whose hints are wanted, in addition to
+// those of its instances and its layout; nil ends all hints of the queue. A
+// hint under way may still reach the previous listener.
 func (s *Subscriber) Set(queue keys.Queue, shards []int, listener Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +82,7 @@ func (s *Subscriber) Set(queue keys.Queue, shards []int, listener Listener) {
 	wait.Wake(s.again)
 }
 
-// act calls what a hint on the channel is for.
+// act calls the action of a hint's channel.
 func (s *Subscriber) act(channel string) {
 	s.mu.Lock()
 	action := s.actions[channel]
@@ -133,7 +132,7 @@ func (s *Subscriber) group(ctx context.Context) (map[nodeClient]map[string]bool,
 	return groups, nil
 }
 
-// assign gives each node its channels; those that have none any more end.
+// assign gives each node its channels, and ends the nodes without any.
 func (s *Subscriber) assign(
 	ctx context.Context, running *sync.WaitGroup, nodes map[nodeClient]*nodeSubscriber, groups map[nodeClient]map[string]bool,
 ) {
@@ -165,7 +164,7 @@ func (s *Subscriber) await(ctx context.Context, cluster *redis.ClusterClient) bo
 				return false
 			case <-s.again:
 				return true
-			case <-s.moved: // There is one node only.
+			case <-s.moved: // There is only one node.
 			}
 		}
 	}

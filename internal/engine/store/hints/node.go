@@ -28,10 +28,10 @@ const (
 	longPause  = time.Second
 )
 
-// errNoSign is the end of a connection whose node does not answer.
+// errNoSign ends a connection whose node does not answer.
 var errNoSign = errors.New("no sign of life on a subscription")
 
-// nodeSubscriber hears the hints of the channels that one Redis node holds.
+// nodeSubscriber receives the hints of one Redis node's channels.
 type nodeSubscriber struct {
 	all  *Subscriber
 	node nodeClient
@@ -81,7 +81,7 @@ type delivery struct {
 }
 
 // connect listens on one connection until it fails or ctx ends, and reports
-// whether it was of any use.
+// whether it has received anything.
 func (n *nodeSubscriber) connect(ctx context.Context) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &subscription{
@@ -102,7 +102,7 @@ func (n *nodeSubscriber) connect(ctx context.Context) bool {
 	return s.useful
 }
 
-// receive passes on all that comes, and ends with ctx.
+// receive passes on everything that arrives, and ends with ctx.
 func receive(ctx context.Context, pubsub *redis.PubSub, to chan<- delivery) {
 	for {
 		value, err := pubsub.Receive(ctx)
@@ -114,7 +114,7 @@ func receive(ctx context.Context, pubsub *redis.PubSub, to chan<- delivery) {
 	}
 }
 
-// channelState is how far a channel's subscription is.
+// channelState is the state of a channel's subscription.
 type channelState int
 
 const (
@@ -173,8 +173,8 @@ func (s *subscription) tick(ctx context.Context) error {
 	return s.pubsub.Ping(ctx)
 }
 
-// apply sends what is missing between the channels wanted and those had. Until
-// it is known whether the node knows sharded channels it asks for one only.
+// apply subscribes to the wanted channels that are missing, and leaves the others.
+// Until it is known whether the node supports sharded channels, it asks for only one.
 func (s *subscription) apply(ctx context.Context, again bool) error {
 	want := s.wanted()
 	for channel, state := range s.state {
@@ -217,7 +217,7 @@ func (s *subscription) ask(ctx context.Context, channel string, on bool) error {
 	return s.pubsub.SSubscribe(ctx, channel)
 }
 
-// take handles what came; its error ends the connection.
+// take handles a reply; its error ends the connection.
 func (s *subscription) take(ctx context.Context, in delivery) error {
 	if in.err != nil {
 		return s.refused(ctx, in.err)
@@ -246,7 +246,7 @@ func (s *subscription) confirmed(ctx context.Context, answer *redis.Subscription
 		s.state[answer.Channel] = subscribeDone
 	}
 	s.useful = true
-	s.all.act(answer.Channel) // Whatever was said before was not heard.
+	s.all.act(answer.Channel) // Earlier hints were missed.
 	if s.known {
 		return nil
 	}

@@ -1,6 +1,6 @@
-// Package inspect is all that looks at a queue: stats, counters, lists, dead letters, the
-// forecast, the audit, and what becomes of one message. With it goes what operators do by hand
-// (redrive, purge, pause, limits): no poller and no producer runs it.
+// Package inspect reads a queue for operators: stats, counters, lists, dead letters, the
+// forecast, the audit, and the state of one message. It also has what operators do by hand
+// (redrive, purge, pause, limits). No poller and no producer runs it.
 package inspect
 
 import (
@@ -23,11 +23,11 @@ import (
 // and its dead letters.
 type Admin struct{ queue *store.Queue }
 
-// NewAdmin is the operators' door.
+// NewAdmin returns the operators' view of a queue.
 func NewAdmin(queue *store.Queue) *Admin { return &Admin{queue} }
 
-// Instances returns when each instance was last heard, and Redis' time now, for people:
-// one is in the list for some time after it died.
+// Instances returns each instance's last heartbeat, and Redis' time now. It is for
+// display: a dead instance stays in the list for some time.
 func (a *Admin) Instances(ctx context.Context) (beats []store.Heartbeat, now time.Time, err error) {
 	err = a.queue.Repeat(ctx, func(*store.Layout) error {
 		rdb := a.queue.Redis(ctx)
@@ -45,12 +45,12 @@ func (a *Admin) Instances(ctx context.Context) (beats []store.Heartbeat, now tim
 	return beats, now, err
 }
 
-// Losses are those that nobody has acknowledged, the first one first.
+// Losses returns the losses that nobody has acknowledged, oldest first.
 func (a *Admin) Losses(ctx context.Context) ([]store.Loss, error) {
 	return store.Repeat(ctx, a.queue, func(*store.Layout) ([]store.Loss, error) { return a.queue.Layouts().Losses(ctx) })
 }
 
-// Acknowledge forgets the losses of these ids, and counts those that were there.
+// Acknowledge forgets the losses of these ids, and returns how many of them existed.
 func (a *Admin) Acknowledge(ctx context.Context, ids []string) (n int, err error) {
 	if n, err = a.queue.Layouts().Acknowledge(ctx, ids); err != nil {
 		return 0, store.Unavailable(err)
@@ -58,13 +58,13 @@ func (a *Admin) Acknowledge(ctx context.Context, ids []string) (n int, err error
 	return n, nil
 }
 
-// ask is [conn.AskShards] of a queue.
+// ask is [conn.AskShards] for a queue.
 func ask[T any](ctx context.Context, queue *store.Queue, shards []keys.Shard, of func(redis.Pipeliner, keys.Shard) T) ([]T, error) {
 	return conn.AskShards(ctx, queue.Redis(ctx), shards, of)
 }
 
-// askShard runs a script that reads a shard of the layout, whose epoch goes first. Its error may be
-// a refusal, which [store.Queue.Repeat] heeds.
+// askShard runs a script that reads a shard of the layout, and passes it the epoch first. Its error
+// may be a refusal, which [store.Queue.Repeat] handles.
 func askShard(
 	ctx context.Context, queue *store.Queue, layout *store.Layout, shard int, s *scripts.Script, keys []string, args ...any,
 ) (*scripts.Reply, error) {
@@ -76,14 +76,13 @@ func askShard(
 	return r, errors.Join(layout.Accepted(r, shard), r.Err)
 }
 
-// ErrManyPaused is returned where as many topics are paused as may be.
-var ErrManyPaused = fmt.Errorf("delay: %d topics of the queue are paused, no more may be", pause.Most)
+// ErrManyPaused is returned if no further topic can be paused.
+var ErrManyPaused = fmt.Errorf("delay: %d topics of the queue are paused, which is the limit", pause.Most)
 
-// Pause stops one topic of the queue, or the whole queue where it is empty, in
-// the name of by, and returns since when it is stopped, by Redis' clock: that was before
-// this call where it was paused already, by whomever. Nothing of it is claimed any more, as soon as the instances
-// have heard of it: at once, or within a heartbeat. What is in flight is finished. Its
-// error may be a [message.InvalidError] of the topic.
+// Pause stops a topic of the queue, or the whole queue if topic is empty, and records by as its author. It
+// returns when the pause began, by Redis' clock, which is before this call if somebody had paused it already.
+// Instances stop claiming as soon as they hear of it: at once, or within a heartbeat. Messages in flight are
+// finished. Its error may be a [message.InvalidError] of the topic.
 func (a *Admin) Pause(ctx context.Context, topic, by string) (since time.Time, err error) {
 	if topic != "" {
 		l, err := a.queue.AwaitLayout(ctx)
@@ -101,8 +100,8 @@ func (a *Admin) Pause(ctx context.Context, topic, by string) (since time.Time, e
 	return since, err
 }
 
-// Resume lets a topic, or the queue, go on, and returns since when it was paused;
-// zero if it was not.
+// Resume ends the pause of a topic, or of the queue, and returns when the pause
+// began; zero if there was none.
 func (a *Admin) Resume(ctx context.Context, topic string) (since time.Time, err error) {
 	since, _, err = a.setPaused(ctx, topic, "", false)
 	return since, err
@@ -123,7 +122,7 @@ func (a *Admin) setPaused(ctx context.Context, topic, by string, isPause bool) (
 	return before, now, err
 }
 
-// instantOf is a time of a script; negative is none.
+// instantOf converts a script's time; a negative one means none.
 func instantOf(ms int64) time.Time {
 	if ms < 0 {
 		return time.Time{}
@@ -131,7 +130,7 @@ func instantOf(ms int64) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// Paused returns which topics are paused; the empty one is the whole queue.
+// Paused returns the pauses by topic; the empty topic stands for the whole queue.
 func (a *Admin) Paused(ctx context.Context) (map[string]pause.Pause, error) {
 	return store.Repeat(ctx, a.queue, func(*store.Layout) (map[string]pause.Pause, error) {
 		fields, err := a.queue.Redis(ctx).HGetAll(ctx, a.queue.Keys().Paused()).Result()

@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// auditKept is about how many changes a queue remembers, and how many calls besides.
+	// auditKept is about how many changes a queue remembers, and separately how many calls.
 	auditKept = 10_000
-	// MaxAudit is how many changes one call of [Admin.AuditLog] returns at the most.
+	// MaxAudit limits how many changes one call of [Admin.AuditLog] returns.
 	MaxAudit = 1000
 )
 
-// How a change came. Producers' own calls are not in the audit, in whatever language they
-// are made: they are the traffic.
+// How a change was made. Producers' own calls, in whatever language, are traffic and not
+// in the audit.
 const (
 	ViaAPI     = "api"
 	ViaCommand = "command"
 )
 
-// auditCursor is what names an entry of the stream.
+// auditCursor matches the name of an entry of the stream.
 var auditCursor = regexp.MustCompile(`^([0-9]{1,19}-[0-9]{1,19})(c?)$`)
 
 // ofCalls ends the cursor of an entry of the calls.
 const ofCalls = "c"
 
-// Change is one change of a queue by somebody: for the record, so without payloads.
+// Change is an audit entry: one change of a queue, without payloads.
 type Change struct {
 	// Cursor names the entry, for [Admin.AuditLog]; At is when it was written, by Redis' clock.
 	Cursor string
@@ -42,20 +42,20 @@ type Change struct {
 	// Who is the caller's name, From its address or host, Via how the change came,
 	// Instance the bridge that was called; a command calls none.
 	Who, From, Via, Instance string
-	// Action is what was asked; What is of which messages: an id, or a filter.
+	// Action is the operation; What names its messages: an id, or a filter.
 	Action, What, Key, Topic string
-	// Answer is what came of it: a status, an error's code, or a tally.
+	// Answer is the result: a status, an error's code, or a tally.
 	Answer string
 }
 
-// Audit writes a change down. The queue keeps the last 10,000, or a few more. A full
+// Audit records a change. The queue keeps the last 10,000, or a few more. A full
 // Redis refuses it.
 func (a *Admin) Audit(ctx context.Context, c *Change) error {
 	return a.writeAudit(ctx, a.queue.Keys().Audit(), c)
 }
 
-// AuditCall is Audit for what there may be much of: changes and reads of single messages, and
-// what was refused. As many are kept besides, so that they take no room from changes.
+// AuditCall is Audit for frequent entries: changes and reads of single messages, and
+// refusals. They have a limit of their own, so that they do not displace other changes.
 func (a *Admin) AuditCall(ctx context.Context, c *Change) error {
 	return a.writeAudit(ctx, a.queue.Keys().AuditCalls(), c)
 }
@@ -70,9 +70,9 @@ func (a *Admin) writeAudit(ctx context.Context, key string, c *Change) error {
 	return nil
 }
 
-// AuditLog returns up to limit changes and calls, the newest first, that are older than the
-// one of that cursor; from the newest on where it is empty. There are more where
-// limit of them are returned.
+// AuditLog returns up to limit changes and calls, newest first, that are older than the one
+// of the cursor; an empty cursor starts at the newest. If it returns limit of them, there
+// may be more.
 func (a *Admin) AuditLog(ctx context.Context, cursor string, limit int) ([]Change, error) {
 	limit = min(limit, MaxAudit)
 	newestChange, newestCall := "+", "+"
@@ -81,7 +81,7 @@ func (a *Admin) AuditLog(ctx context.Context, cursor string, limit int) ([]Chang
 		if parts == nil {
 			return nil, fmt.Errorf("%w: cursor %q %w", ErrListRequest, cursor, errPlace)
 		}
-		newestChange, newestCall = "("+parts[1], parts[1] // A call comes behind a change of its time.
+		newestChange, newestCall = "("+parts[1], parts[1] // A call sorts after a change with the same time.
 		if parts[2] == ofCalls {
 			newestCall = newestChange
 		}
@@ -91,7 +91,7 @@ func (a *Admin) AuditLog(ctx context.Context, cursor string, limit int) ([]Chang
 		return nil, err
 	}
 	calls, err := a.readAudit(ctx, a.queue.Keys().AuditCalls(), newestCall, limit, ofCalls)
-	if err != nil && !redis.IsPermissionError(err) { // Rights of before there were calls do not reach them.
+	if err != nil && !redis.IsPermissionError(err) { // An ACL from before there were calls does not include them.
 		return nil, err
 	}
 	all := append(changes, calls...)
@@ -99,10 +99,10 @@ func (a *Admin) AuditLog(ctx context.Context, cursor string, limit int) ([]Chang
 	return all[:min(len(all), limit)], nil
 }
 
-// compareStreamIDs compares what names two entries: milliseconds, and then a number.
+// compareStreamIDs compares the names of two entries: milliseconds, then a number.
 func compareStreamIDs(a, b string) int {
 	at := func(id string) (ms, number uint64) {
-		_, _ = fmt.Sscanf(id, "%d-%d", &ms, &number) // It was read from a stream.
+		_, _ = fmt.Sscanf(id, "%d-%d", &ms, &number) // Redis made it, so it has that form.
 		return ms, number
 	}
 	ms1, number1 := at(a)
@@ -128,7 +128,7 @@ func (a *Admin) readAudit(ctx context.Context, key, newest string, limit int, ma
 		changes[i] = Change{
 			Cursor: entry.ID + mark, At: time.UnixMilli(ms),
 			Who: text("who"), From: text("from"), Instance: text("instance"), Action: text("action"),
-			Via:  cmp.Or(text("via"), ViaAPI), // Earlier versions wrote down what the API did, and nothing else.
+			Via:  cmp.Or(text("via"), ViaAPI), // Earlier versions recorded only changes by the API.
 			What: text("what"), Key: text("key"), Topic: text("topic"), Answer: text("answer"),
 		}
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
-// deadPage is how many dead letters one read takes; they may be large.
+// deadPage is how many dead letters are read at once; they may be large.
 const deadPage = 16
 
 // DeadLetters calls yield for the dead letters of all shards, oldest first
-// within a shard, until it returns false. Letters that come or go meanwhile may
-// be missed or seen.
+// within a shard, until yield returns false. It may or may not see letters that
+// are added or removed meanwhile.
 func (a *Admin) DeadLetters(ctx context.Context, yield func(message.DeadLetter) bool) error {
 	layout, err := a.queue.AwaitLayout(ctx)
 	if err != nil {
@@ -67,21 +67,21 @@ func (a *Admin) deadPage(ctx context.Context, k keys.Shard, start int64) ([]mess
 	return letters, nil
 }
 
-// Redrive puts dead letters back, due now, with their attempts forgotten. Its
-// codes are Done, NotFound and NoBody; one code a member, by index.
+// Redrive puts dead letters back, due now, with their attempts forgotten. It
+// returns one code per member, by index: Done, NotFound or NoBody.
 func (a *Admin) Redrive(ctx context.Context, members []string) ([]store.Code, error) {
 	return a.changeDead(ctx, store.BulkChange{To: &store.When{Relative: true}}, members)
 }
 
-// Purge deletes dead letters for good. Its codes are Done and NotFound; one
-// code a member, by index.
+// Purge deletes dead letters for good. It returns one code per member, by
+// index: Done or NotFound.
 func (a *Admin) Purge(ctx context.Context, members []string) ([]store.Code, error) {
 	return a.changeDead(ctx, store.BulkChange{}, members)
 }
 
-// changeDead is one of the changes that jobs make, for members that the operator names. That a
-// copy may be out is told by the dead letter itself, so the code is Done there, too. The error is
-// that of a member; NotLooked is the code of each that has one.
+// changeDead makes a change that jobs make, too, for the members that an operator names. If a
+// copy may be out, the dead letter itself says so, so the code is Done then, too. The error is
+// that of some member; each member with an error has the code NotLooked.
 func (a *Admin) changeDead(ctx context.Context, change store.BulkChange, members []string) (codes []store.Code, err error) {
 	change.OnlyDead = true
 	items := make([]store.BulkItem, len(members))
@@ -97,22 +97,22 @@ func (a *Admin) changeDead(ctx context.Context, change store.BulkChange, members
 	return codes, err
 }
 
-// trimStep is about how many dead letters one step of [Admin.TrimDead] looks at, trimShard how many
-// of a shard at the most.
+// trimStep is about how many dead letters one step of [Admin.TrimDead] reads, trimShard how many of
+// one shard at most.
 const (
 	trimStep  = 1000
 	trimShard = 100
 )
 
-// DeadLimits say which dead letters may stay. 0 is no limit.
+// DeadLimits say which dead letters may stay. 0 means no limit.
 type DeadLimits struct {
-	// Keep is how long after its death one stays, Max how many there may be.
+	// Keep is how long a dead letter stays, Max how many there may be.
 	Keep time.Duration
 	Max  int
 }
 
 // TrimDead purges dead letters beyond the limits, the oldest of all shards first. A call
-// does a bounded part; more says that another one is needed.
+// does a bounded part of the work; more says that another call is needed.
 func (a *Admin) TrimDead(ctx context.Context, limits DeadLimits) (purged int, more bool, err error) {
 	heads, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (deadHeads, error) { return a.deadHeads(ctx, l.Keys()[:l.InUse()]) })
 	if err != nil {
@@ -131,11 +131,11 @@ func (a *Admin) TrimDead(ctx context.Context, limits DeadLimits) (purged int, mo
 	return purged, err == nil, err
 }
 
-// deadHeads are the oldest dead letters of each shard.
+// deadHeads holds the oldest dead letters of each shard.
 type deadHeads struct {
 	oldest []redis.Z
 	total  int
-	// complete is until when all that died is among them.
+	// complete is the time up to which they include every dead letter.
 	complete float64
 }
 
@@ -163,7 +163,7 @@ func (a *Admin) deadHeads(ctx context.Context, shards []keys.Shard) (heads deadH
 	return heads, nil
 }
 
-// beyond are the members that have to go, of those that are known to be the oldest.
+// beyond returns the members to purge, among those known to be the oldest.
 func (h *deadHeads) beyond(limits DeadLimits, now time.Time) (members []string) {
 	tooMany := 0
 	if limits.Max > 0 {

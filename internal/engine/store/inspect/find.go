@@ -16,15 +16,15 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
-// scanPage is how many entries one step of a scan looks at.
+// scanPage is how many entries one step of a scan reads.
 const scanPage = 1000
 
-// ErrTooMany is returned by Find where more messages than it lists have the ID.
+// ErrTooMany is returned by Find if more messages than its limit have the ID.
 var ErrTooMany = errors.New("too many messages of that id")
 
-// Find returns the members of all messages with that ID, whatever their Key,
-// at most limit. It walks all shards, in small steps: for people, not for
-// programs.
+// Find returns the members of all messages with that ID, whatever their Key, at
+// most limit. It reads all shards in small steps, so it is for operators and
+// not for programs.
 func Find(ctx context.Context, queue *store.Queue, id string, limit int) ([]string, error) {
 	layout, err := queue.AwaitLayout(ctx)
 	if err != nil {
@@ -75,24 +75,24 @@ func findIn(ctx context.Context, queue *store.Queue, key, id string, found map[s
 
 var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// mostShardsByID bounds the pages of a look, which travel together.
+// mostShardsByID bounds the pages of a search, which are sent together.
 const mostShardsByID = 256
 
 // PagesByID is how many pages [FindUnderKeys] reads: two a shard.
 func PagesByID(l *store.Layout) int { return 2 * min(l.InUse(), mostShardsByID) }
 
-// FindUnderKeys fills in the Keys under which messages of these ids are there, one an id. An
-// id does not tell its shard, which its Key decides, and no index has it: so it reads, once,
-// a page of what waits and one of the dead letters of each shard, of 256 shards at the most:
-// those that are due next. What is in flight it does not see. It returns how many messages
-// it has read, and whether those were all.
+// FindUnderKeys fills in the Keys under which messages of these ids exist, one Key per id.
+// The Key decides the shard, and no index has the ids. So it reads one page of waiting
+// messages, those due next, and one page of dead letters of each shard, of at most 256
+// shards. It does not see messages in flight. It returns how many messages it has read, and
+// whether these were all.
 func FindUnderKeys(ctx context.Context, queue *store.Queue, byID map[string]string, page int) (looked int, whole bool, err error) {
 	layout, err := queue.Layout(ctx)
 	if err != nil {
 		return 0, false, err
 	}
 	shards, asked := layout.Keys()[:layout.InUse()], PagesByID(layout)/2
-	first := rand.IntN(len(shards)) //nolint:gosec // It spreads looks, no more.
+	first := rand.IntN(len(shards)) //nolint:gosec // It only spreads the load.
 	spread := slices.Concat(shards[first:], shards[:first])[:asked]
 	type heads [2]*redis.StringSliceCmd
 	pages, err := ask(ctx, queue, spread, func(pipe redis.Pipeliner, k keys.Shard) heads {
@@ -117,15 +117,15 @@ func FindUnderKeys(ctx context.Context, queue *store.Queue, byID map[string]stri
 }
 
 const (
-	// topicsOfShard is how many messages of a shard [Admin.Topics] looks at, and
-	// topicsBytes how many bytes of all shards, about: bodies come with them.
+	// topicsOfShard is how many messages of a shard [Admin.Topics] reads, and
+	// topicsBytes about how many bytes of all shards, bodies included.
 	topicsOfShard = 16
 	topicsBytes   = 16 << 20
 )
 
-// Topics are the topics of some of what waits, those first that are due first in
-// their shards. It writes nothing, and mends nothing that it meets. Its error is
-// [ErrNoLayout] where nobody has made the queue yet.
+// Topics returns the topics of some waiting messages, those due first in each
+// shard. It writes nothing and repairs nothing. Its error is [ErrNoLayout] if
+// nobody has made the queue yet.
 func (a *Admin) Topics(ctx context.Context) ([]string, error) {
 	layout, err := a.queue.LoadLayout(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func addTopics(ctx context.Context, rdb redis.UniversalClient, key string, membe
 	for _, value := range stored {
 		text, ok := value.(string)
 		if !ok {
-			continue // It has left.
+			continue // It is gone.
 		}
 		bytes += len(text)
 		var m message.Message

@@ -16,50 +16,49 @@ import (
 )
 
 const (
-	// MaxSteps is how many steps a forecast has at the most.
+	// MaxSteps limits the steps of a forecast.
 	MaxSteps = 1440
 	// countsAtOnce is how many counts, of some microseconds each, are sent together:
-	// Redis does them in one go, and everybody else waits.
+	// Redis does them in one go, while all other clients wait.
 	countsAtOnce = 128
-	// sizesSampled is how many stored messages a forecast measures.
+	// sizesSampled is the size of a forecast's sample of stored messages.
 	sizesSampled = 512
 )
 
-// ErrForecast is returned for a forecast that cannot be made; the error says which
-// field is wrong.
+// ErrForecast is returned for an invalid request; the error names the field.
 var ErrForecast = errors.New("invalid forecast")
 
-// Forecast is how many of the waiting messages fall due when. It is read bit by bit:
-// what moves meanwhile may be counted twice, or not at all.
+// Forecast counts the waiting messages by due time. It is read in parts, so a
+// message that moves meanwhile may be counted twice, or not at all.
 type Forecast struct {
 	// Now is Redis' time at the start. From is where the first step begins, not before
-	// Now; To is where the last one ends, which may be shorter than Step.
+	// Now; To is where the last step ends, which may be shorter than Step.
 	Now, From, To time.Time
 	Step          time.Duration
-	// Due counts what is due now. Parked ones, of which Parked counts those, are due now:
-	// they leave when their route heals.
+	// Due counts the messages that are due now, the parked ones among them, which leave
+	// when their route heals. Parked counts only those.
 	Due, Parked int64
-	// Steps counts what falls due in each step. Before counts what does between Now
-	// and From, Later from To on.
+	// Steps counts the messages that fall due in each step, Before those between
+	// Now and From, Later those from To on.
 	Steps         []int64
 	Before, Later int64
 	Size          SizeEstimate
 }
 
-// SizeEstimate is how many bytes a message takes, as it is stored: id, key, topic,
+// SizeEstimate estimates the stored size of a message in bytes: id, key, topic,
 // headers and body, and a few bytes more.
 type SizeEstimate struct {
-	// Mean is that of a random sample of Sampled messages; with 95 % certainty the mean
-	// of all is no further away than Error. Both are 0 where nothing waits.
+	// Mean is the mean of a random sample of Sampled messages; with 95 % confidence,
+	// that of all messages differs by at most Error. Both are 0 if no message waits.
 	Mean, Error float64
 	Sampled     int
 }
 
-// span are scores, the last one not included.
+// span is a range of scores, without its end.
 type span struct{ least, most string }
 
-// Forecast counts what falls due in each step from one time to another, exactly, with
-// short calls: a step costs each shard a count, of logarithmic time.
+// Forecast counts exactly how many messages fall due in each step between two times,
+// with short calls: each step costs one count per shard, in logarithmic time.
 func (a *Admin) Forecast(ctx context.Context, from, to time.Time, step time.Duration) (f Forecast, err error) {
 	now, err := a.queue.Clock(ctx)
 	if err != nil {
@@ -100,10 +99,10 @@ func (f *Forecast) check() error {
 	return nil
 }
 
-// firstStep is where the steps begin in the spans.
+// firstStep is the index of the first step in the spans.
 const firstStep = 4
 
-// spans are what is due and not parked, what is parked, before, later, and the steps.
+// spans returns the spans due and not parked, parked, before, later, and those of the steps.
 func (f *Forecast) spans() []span {
 	bound := func(ms int64) string { return strconv.FormatInt(min(ms, message.ParkedFrom), 10) }
 	now, from, to := f.Now.UnixMilli(), f.From.UnixMilli(), f.To.UnixMilli()
@@ -119,7 +118,7 @@ func (f *Forecast) spans() []span {
 	return spans
 }
 
-// count counts what is in each span over all shards, and what each shard has in all.
+// count counts the messages in each span over all shards, and all messages of each shard.
 func (a *Admin) count(ctx context.Context, shards []keys.Shard, spans []span) (sums, waiting []int64, err error) {
 	sums, waiting = make([]int64, len(spans)), make([]int64, len(shards))
 	for i, k := range shards {
@@ -135,7 +134,7 @@ func (a *Admin) count(ctx context.Context, shards []keys.Shard, spans []span) (s
 				return nil, nil, fmt.Errorf("forecast: %w", err)
 			}
 			for n, cmd := range cmds {
-				counted := cmd.(*redis.IntCmd).Val() //nolint:forcetypeassert // It is what ZCount has queued.
+				counted := cmd.(*redis.IntCmd).Val() //nolint:forcetypeassert // ZCount queued it.
 				sums[from+n] += counted
 				waiting[i] += counted
 			}
@@ -151,7 +150,7 @@ func exclusive(score string) string {
 	return "(" + score
 }
 
-// sampleSizes measures some of each shard's messages: as large a part of them in each.
+// sampleSizes measures the same fraction of each shard's messages.
 func (a *Admin) sampleSizes(ctx context.Context, shards []keys.Shard, waiting []int64) (SizeEstimate, error) {
 	var all int64
 	for _, n := range waiting {
@@ -180,7 +179,7 @@ func (a *Admin) sampleSizes(ctx context.Context, shards []keys.Shard, waiting []
 			return SizeEstimate{}, fmt.Errorf("sample sizes: %w", err)
 		}
 		for _, cmd := range cmds {
-			if size := cmd.(*redis.IntCmd).Val(); size > 0 { //nolint:forcetypeassert // as above; 0 where it has gone.
+			if size := cmd.(*redis.IntCmd).Val(); size > 0 { //nolint:forcetypeassert // as above; 0 if it is gone
 				sizes = append(sizes, size)
 			}
 		}
@@ -188,7 +187,7 @@ func (a *Admin) sampleSizes(ctx context.Context, shards []keys.Shard, waiting []
 	return estimate(sizes, all), nil
 }
 
-// estimate is the mean of a sample of all without putting back, and its error.
+// estimate returns the mean of a sample drawn without replacement, and its error.
 func estimate(sizes []int64, all int64) SizeEstimate {
 	n := float64(len(sizes))
 	if n == 0 {

@@ -18,22 +18,22 @@ type Found struct {
 	message.Message
 	// Code is Waiting, InFlight or Dead.
 	Code store.Code
-	// Reason is the dead letter's, as DiedAt, which is zero where it is not known.
+	// Reason and DiedAt are the dead letter's; DiedAt is zero if it is not known.
 	Reason string
 	DiedAt time.Time
-	// MaybePublished is set where a copy may be at the broker already.
+	// MaybePublished is set if the broker may have a copy already.
 	MaybePublished bool
-	// Parked is the route that it is parked for; nil where it is not parked, and in a listing.
+	// Parked is the route for which it is parked; nil if it is not parked, and in a listing.
 	Parked *message.ParkedRoute
-	// End is what became of the message, where none is found, else of an earlier one of
-	// that identity; nil where the queue's history tells of none, and in a listing.
+	// End says how the message ended, if none is found, and otherwise how an earlier
+	// one of that identity did; nil if the queue's history has none, and in a listing.
 	End *message.End
-	// Err is set where the stored message cannot be decoded.
+	// Err is set if the stored message cannot be decoded.
 	Err error
 }
 
-// Get finds a message by its identity; ok is false where there is none, and found tells then
-// what became of it.
+// Get finds a message by its identity. If there is none, ok is false, and found.End says how
+// it ended.
 func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, ok bool, err error) {
 	err = queue.Repeat(ctx, func(layout *store.Layout) error {
 		var last *message.End
@@ -51,12 +51,12 @@ func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, 
 		return err
 	})
 	if !ok && found.End != nil && found.End.Kind == message.EndDead {
-		found.End = nil // It is dead no more: whoever ended it did not know yet that the queue has a history.
+		found.End = nil // It is no longer dead: an instance that did not know yet of the queue's history has ended it.
 	}
 	return found, ok, err
 }
 
-// getIn looks into one home of the message.
+// getIn looks in one home of the message.
 func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Found, ok bool, err error) {
 	k := layout.Keys()[home]
 	names, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
@@ -83,7 +83,7 @@ func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string)
 	return found
 }
 
-// deadFound is a dead letter; diedMs is 0 where it is not known.
+// deadFound decodes a dead letter; diedMs is 0 if it is not known.
 func deadFound(queue, id, key, stored string, diedMs int64) Found {
 	letter := message.DecodeDeadLetter(message.Member(id, key), stored)
 	letter.Queue = queue
@@ -97,7 +97,7 @@ func deadFound(queue, id, key, stored string, diedMs int64) Found {
 	return found
 }
 
-// livingFound is a message that is not dead; score is 0 where it is not known.
+// livingFound decodes a message that is not dead; score is 0 if it is not known.
 func livingFound(queue string, code store.Code, id, key, attempts, stored string, score int64) Found {
 	found := Found{Code: code}
 	history, err := message.ParseHistory(attempts)
@@ -113,19 +113,19 @@ func livingFound(queue string, code store.Code, id, key, attempts, stored string
 	return found
 }
 
-// endOf reads an end; nil where there is none, or it is too old.
+// endOf decodes an end; nil if there is none, or it is too old.
 func endOf(l *store.Layout, stored string, endedMs, nowMs int64) *message.End {
 	if stored == "" || nowMs-endedMs > l.Rules.History.Age.Milliseconds() {
 		return nil
 	}
 	end, err := message.ParseEnd(stored, time.UnixMilli(endedMs))
 	if err != nil {
-		return nil // It is of a later version. No history is better than none of the message.
+		return nil // A later version wrote it. Better no history than no answer about the message.
 	}
 	return &end
 }
 
-// laterEnd is the later one of two that may be nil.
+// laterEnd returns the later of two ends, which may be nil.
 func laterEnd(a, b *message.End) *message.End {
 	if a == nil || b != nil && b.At.After(a.At) {
 		return b
@@ -133,8 +133,8 @@ func laterEnd(a, b *message.End) *message.End {
 	return a
 }
 
-// endElsewhere looks in all shards for what became of a message: the end stays where the
-// message was, and a change of the layout may have given it another home since.
+// endElsewhere looks in all shards for the end of a message: it stays in the shard where
+// the message was, and a change of the layout may have moved the home since.
 func endElsewhere(ctx context.Context, queue *store.Queue, l *store.Layout, id, key string) (last *message.End, err error) {
 	if !l.Rules.History.IsKept() || !l.HasChanged() {
 		return nil, nil

@@ -16,18 +16,18 @@ import (
 
 // Limits of a listing.
 const (
-	// MaxList is how many messages one call of [Admin.List] returns at the most.
+	// MaxList limits how many messages one call of [Admin.List] returns.
 	MaxList = 1000
-	// MaxLooked is how many messages one call looks at: what a filter leaves out
-	// costs as much as what it finds.
+	// MaxLooked limits how many messages one call reads: a message that the
+	// filter rejects costs as much as one that it accepts.
 	MaxLooked = 20_000
 )
 
 // State is where a message is.
 type State string
 
-// The states, in the order in which they are listed: who goes on while a listing is
-// made goes from an earlier one to a later one, but for retries.
+// The states, in the order in which they are listed: a message that proceeds during
+// a listing moves from an earlier state to a later one, except by a retry.
 const (
 	StateScheduled State = "scheduled"
 	StateParked    State = "parked"
@@ -37,28 +37,28 @@ const (
 
 var states = []State{StateScheduled, StateParked, StateInFlight, StateDead}
 
-// Filter says which messages are meant. The zero value means all.
+// Filter selects messages. The zero value selects all.
 type Filter struct {
-	// State, where not empty, is where they are.
+	// State, if not empty, is their state.
 	State State
-	// Topic, Key and IDPrefix, where not empty, are theirs.
+	// Topic, Key and IDPrefix, if not empty, are theirs.
 	Topic, Key, IDPrefix string
-	// Tag, where not empty, is one of theirs.
+	// Tag, if not empty, is one of their tags.
 	Tag string
-	// Reason, where not empty, is why they are dead, to the letter; ReasonContains is a part
-	// of it. At most one of them is needed: a part of another reason is refused.
+	// Reason, if not empty, is the exact reason why they are dead; ReasonContains is a part
+	// of it. One of them suffices: a part of another reason is refused.
 	Reason, ReasonContains string
-	// From and To, where not zero, limit when they are due: From is included, To is
-	// not. A retry counts by when it is tried again.
+	// From and To, if not zero, limit their due times: From is included, To is not.
+	// A retry counts by the time of its next attempt.
 	From, To time.Time
 }
 
 // ListRequest asks for a page of a listing.
 type ListRequest struct {
 	Filter
-	// Limit is how many messages to return at the most, 1 to [MaxList].
+	// Limit is how many messages to return at most, 1 to [MaxList].
 	Limit int
-	// After is where the page before ended, see [Page]; empty for the first one.
+	// After is where the previous page ended, see [Page]; empty for the first page.
 	After string
 }
 
@@ -74,23 +74,22 @@ func (m *ListItem) Member() string { return message.Member(m.Found.ID, m.Found.K
 // Page is a part of a listing.
 type Page struct {
 	// Messages are in due order within a state, dead letters in the order in which
-	// they died. Those of a Tag are, whatever their state, in the order of key and id.
-	// There may be none though more pages follow.
+	// they died. With a Tag in the filter they are in the order of key and id,
+	// whatever their state. A page may be empty although more pages follow.
 	Messages []ListItem
-	// Looked is how many messages were looked at for it, at the most 20,000.
+	// Looked is how many messages were read for it, at most 20,000.
 	Looked int
-	// Next is where the next page begins; empty where there is none.
+	// Next is where the next page begins; empty on the last page.
 	Next string
 }
 
-// ErrListRequest is returned for a request that cannot be answered; the error says
-// which field is wrong.
+// ErrListRequest is returned for an invalid request; the error names the field.
 var ErrListRequest = errors.New("invalid list request")
 
 // List returns messages of all shards, with their bodies. A page costs a bounded
-// amount of work, so a filter that finds little may take many. What stays where it
-// is for as long as the listing takes is in it once; what moves meanwhile may be
-// missed where it was tried again, and be there twice where it was rescheduled.
+// amount of work, so a filter that matches little may take many pages. A message
+// that does not move during the listing is in it exactly once. One that is retried
+// meanwhile may be missing, and one that is rescheduled may be there twice.
 func (a *Admin) List(ctx context.Context, r ListRequest) (page Page, err error) {
 	at, err := r.check()
 	if err != nil {
@@ -105,13 +104,13 @@ func (a *Admin) List(ctx context.Context, r ListRequest) (page Page, err error) 
 	return page, err
 }
 
-// Check is the error that [Admin.List] would return for the request, without its kind.
+// Check returns the error that [Admin.List] would return for the request, without its kind.
 func (r ListRequest) Check() error {
 	_, err := r.check()
 	return err
 }
 
-// check returns where the listing goes on.
+// check validates the request and returns where the listing continues.
 func (r *ListRequest) check() (at place, err error) {
 	switch {
 	case r.Limit < 1 || r.Limit > MaxList:
@@ -136,7 +135,7 @@ func (r *ListRequest) check() (at place, err error) {
 	case r.After == "" && r.Tag != "":
 		return place{state: taggedPlace}, nil
 	case r.After == "":
-		return place{state: max(0, slices.Index(states, r.State))}, nil // Without a state, all of them.
+		return place{state: max(0, slices.Index(states, r.State))}, nil // Without a state, list all of them.
 	}
 	if at, err = parsePlace(r.After); err != nil {
 		return at, fmt.Errorf("cursor %q %w", r.After, err)
@@ -147,11 +146,11 @@ func (r *ListRequest) check() (at place, err error) {
 	return at, nil
 }
 
-// taggedPlace stands for all states where what has a tag is listed.
+// taggedPlace stands for all states in a listing by tag.
 var taggedPlace = len(states)
 
-// place is behind a message in the order of a listing, which is that of Redis: by
-// state, score and id.
+// place is the position after a message in the order of a listing, which is that
+// of Redis: by state, score and id.
 type place struct {
 	state  int
 	begun  bool // there is such a message
@@ -161,7 +160,7 @@ type place struct {
 
 var errPlace = errors.New("is none that a listing has returned")
 
-// String is the place as callers keep it.
+// String encodes the place as a cursor for callers.
 func (p place) String() string {
 	text := strconv.Itoa(p.state)
 	if p.begun {

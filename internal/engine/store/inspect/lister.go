@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// listedAtOnce is how many messages of a state are looked at together.
+	// listedAtOnce is how many messages of a state are read together.
 	listedAtOnce = 256
-	// leastPage is how many of a shard are read at once, at the least.
+	// leastPage is how many messages of a shard are read at once, at least.
 	leastPage = 32
 	// parallelPages is how many shards are read at once.
 	parallelPages = 8
@@ -33,32 +33,32 @@ type lister struct {
 	queue   *store.Queue
 	layout  *store.Layout
 	request *ListRequest
-	left    int // to be looked at
+	left    int // how many it may still read
 	page    Page
-	moved   []string // members of which no text was where their place is: they have another one now
+	moved   []string // members whose text was not at their place: they have moved
 }
 
 // entry is a message by its place in a shard.
 type entry struct {
 	shard  int
-	rank   int64 // its place in the order: the score, unless the order is that of the members
+	rank   int64 // its rank in the order: the score, unless the order is that of the members
 	score  int64
 	member string
 	state  State
-	isGone bool // from all places
+	isGone bool // no longer anywhere
 }
 
 func (a entry) compare(b entry) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.member, b.member), cmp.Compare(a.shard, b.shard))
 }
 
-// place is behind the entry, where it stands in the order of that state.
+// place returns the position after the entry in the order of that state.
 func (a entry) place(state int) place {
 	return place{state: state, begun: true, score: a.rank, member: a.member}
 }
 
-// list goes through the states until the page is full, or all that it may look at was
-// looked at.
+// list goes through the states until the page is full, or it has read as many
+// messages as it may.
 func (l *lister) list(ctx context.Context, at place) (Page, error) {
 	for {
 		done, err := l.state(ctx, &at)
@@ -76,7 +76,7 @@ func (l *lister) list(ctx context.Context, at place) (Page, error) {
 	}
 }
 
-// state lists one state from a place on, and moves it. It is done where nothing follows.
+// state lists one state from a place on, and moves the place. It is done if nothing follows.
 func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
 	m, err := l.merge(ctx, *at)
 	for err == nil {
@@ -99,13 +99,13 @@ func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
 	return false, fmt.Errorf("list: %w", err)
 }
 
-// merge brings what the shards hold in one state into one order.
+// merge merges the messages of all shards in one state into one order.
 type merge struct {
 	streams []*stream
 	fill    func(ctx context.Context, s *stream) error // nil: the streams are whole
 }
 
-// stream is what one shard holds, from a place on.
+// stream is one shard's part, from a place on.
 type stream struct {
 	shard   int
 	after   place
@@ -113,7 +113,7 @@ type stream struct {
 	isWhole bool // nothing follows the entries
 }
 
-// add appends the entries that come next; fewer than were asked for are the last.
+// add appends the next entries. If there are fewer than asked for, they are the last.
 func (s *stream) add(entries []entry, asked int) {
 	s.entries = append(s.entries, entries...)
 	if n := len(entries); n > 0 {
@@ -122,7 +122,7 @@ func (s *stream) add(entries []entry, asked int) {
 	s.isWhole = len(entries) < asked
 }
 
-// next are the first n that remain, fewer at the end.
+// next returns the next n entries, fewer at the end.
 func (m *merge) next(ctx context.Context, n int) (batch []entry, err error) {
 	for len(batch) < n {
 		if err := m.refill(ctx); err != nil {
@@ -142,7 +142,7 @@ func (m *merge) next(ctx context.Context, n int) (batch []entry, err error) {
 	return batch, nil
 }
 
-// refill reads on where a shard's first entry is not known.
+// refill reads more from the shards whose next entry is not known.
 func (m *merge) refill(ctx context.Context) error {
 	if !slices.ContainsFunc(m.streams, func(s *stream) bool { return len(s.entries) == 0 && !s.isWhole }) {
 		return nil
@@ -157,7 +157,7 @@ func (m *merge) refill(ctx context.Context) error {
 	return group.Wait()
 }
 
-// merge begins at a place.
+// merge starts a merge at a place.
 func (l *lister) merge(ctx context.Context, at place) (*merge, error) {
 	shards := l.layout.InUse()
 	if at.state != taggedPlace && states[at.state] == StateInFlight {
@@ -177,8 +177,8 @@ func (l *lister) merge(ctx context.Context, at place) (*merge, error) {
 	return m, nil
 }
 
-// scores are those of a state, the last one not included, as far as the filter's times
-// limit them.
+// scores returns the range of a state's scores, without its end, within the filter's
+// times.
 func (l *lister) scores(state State) (least, most string) {
 	bound := func(ms int64) string { return strconv.FormatInt(ms, 10) }
 	switch state {
@@ -225,7 +225,7 @@ func (l *lister) read(ctx context.Context, s *stream, least, most string, count 
 	return nil
 }
 
-// inFlight reads all claims of all shards: windows bound what they hold.
+// inFlight reads all claims of all shards, whose size the windows bound.
 func (l *lister) inFlight(ctx context.Context, at place) (*merge, error) {
 	m := &merge{}
 	for shard, k := range l.layout.Keys()[:l.layout.InUse()] {
@@ -257,7 +257,7 @@ func eachClaimed(ctx context.Context, queue *store.Queue, k keys.Shard, do func(
 }
 
 // readTagged reads the next messages of a shard that have the tag, in the order of
-// their members: one that moves, or is moved by who lists it, stays in its place.
+// their members, so a message that moves, even by the caller, keeps its place.
 func (l *lister) readTagged(ctx context.Context, s *stream, count int) error {
 	k := l.layout.Keys()[s.shard]
 	r, err := askShard(ctx, l.queue, l.layout, s.shard, scripts.Tagged, []string{k.Tags, k.Due, k.Msg, k.Dead, k.Meta},
@@ -273,7 +273,7 @@ func (l *lister) readTagged(ctx context.Context, s *stream, count int) error {
 	return nil
 }
 
-// entriesOf are the places of messages as the scripts tell them.
+// entriesOf decodes the places of messages from a script's reply.
 func entriesOf(shard int, list *scripts.Reply) (entries []entry, err error) {
 	for i := 0; i+2 < len(list.Values); i += 3 {
 		e := entry{shard: shard, member: list.Text(i), score: list.Int(i + 2)}
@@ -283,7 +283,7 @@ func entriesOf(shard int, list *scripts.Reply) (entries []entry, err error) {
 		case store.InFlight:
 			e.state = StateInFlight
 		default:
-			e.isGone = list.Int(i+1) != int64(store.Waiting) // Its tag's entry, or its other home, was read before it.
+			e.isGone = list.Int(i+1) != int64(store.Waiting) // The entry of its tag, or its other home, was read before it went.
 			if e.state = StateScheduled; e.score >= message.ParkedFrom {
 				e.state = StateParked
 			}
@@ -293,12 +293,12 @@ func entriesOf(shard int, list *scripts.Reply) (entries []entry, err error) {
 	return entries, list.Err
 }
 
-// mostAsked is how often it is asked where messages are that were in flight, and then in no
+// mostAsked limits how often to look for messages that were in flight and are then in no
 // claim: each time, they have been put back and claimed again between two reads.
 const mostAsked = 5
 
-// scoreInFlight gives messages in flight the scores of their claims. One that was settled
-// meanwhile is looked for again.
+// scoreInFlight gives messages in flight the scores of their claims, and looks again for
+// those settled meanwhile.
 func (l *lister) scoreInFlight(ctx context.Context, shard int, entries []entry) error {
 	flying := func(e entry) bool { return e.state == StateInFlight && e.score == 0 }
 	for range mostAsked {
@@ -341,11 +341,11 @@ func (l *lister) scoreInFlight(ctx context.Context, shard int, entries []entry) 
 // textsAtOnce is how many texts are read together.
 const textsAtOnce = 32 * store.BodiesAtOnce
 
-// look puts those that the filter lets through into the page, until it is full, and
-// returns how many it has looked at.
+// look adds the messages that pass the filter to the page, until it is full, and
+// returns how many it has read.
 func (l *lister) look(ctx context.Context, batch []entry) (looked int, err error) {
 	for looked < len(batch) && len(l.page.Messages) < l.request.Limit {
-		// Few are read beyond the limit.
+		// Read only a few beyond the limit.
 		n := min(len(batch)-looked, max(store.BodiesAtOnce, min(textsAtOnce, l.request.Limit-len(l.page.Messages))))
 		texts, err := l.texts(ctx, batch[looked:looked+n])
 		if err != nil {
@@ -366,10 +366,10 @@ func (l *lister) look(ctx context.Context, batch []entry) (looked int, err error
 	return looked, nil
 }
 
-// text is what Redis holds of a message; stored is nil where it is not there any more.
+// text is what Redis has stored of a message; stored is nil if it is gone.
 type text struct{ stored, attempts *string }
 
-// texts reads what the filter cannot leave out by their names.
+// texts reads the messages that the filter cannot reject by name.
 func (l *lister) texts(ctx context.Context, batch []entry) ([]text, error) {
 	type source struct {
 		shard int
@@ -425,7 +425,7 @@ func (l *lister) texts(ctx context.Context, batch []entry) ([]text, error) {
 	return texts, nil
 }
 
-// named reports whether the filter lets through what is known of the message without its text.
+// named reports whether the filter accepts the message as far as it is known without its text.
 func (l *lister) named(e entry) bool {
 	id, key := message.SplitMember(e.member)
 	f := &l.request.Filter
@@ -434,7 +434,7 @@ func (l *lister) named(e entry) bool {
 		(!isKnown || f.isDue(due))
 }
 
-// dueAt is when the message is due, if its place tells that.
+// dueAt returns when the message is due, if its place says so.
 func (a entry) dueAt() (due time.Time, isKnown bool) {
 	if a.state != StateScheduled && a.state != StateInFlight {
 		return due, false
@@ -447,7 +447,7 @@ func (f *Filter) isDue(due time.Time) bool {
 	return (f.From.IsZero() || !due.Before(f.From)) && (f.To.IsZero() || due.Before(f.To))
 }
 
-// listed is the message, if it is still there and the filter lets it through.
+// listed returns the message if it still exists and passes the filter.
 func (l *lister) listed(e entry, t text) (m ListItem, ok bool) {
 	if t.stored == nil {
 		return m, false
@@ -476,8 +476,8 @@ func (l *lister) listed(e entry, t text) (m ListItem, ok bool) {
 	return m, f.isDue(due) && hasTag && f.isReason(&m.Found) && (f.Topic == "" || f.Topic == m.Found.Topic)
 }
 
-// isReason reports whether the filter lets through why the message is dead. One that cannot
-// be read says so in place of its reason, so both count.
+// isReason reports whether the filter accepts the reason why the message is dead. The error
+// of an unreadable message stands in for its reason, so both count.
 func (f *Filter) isReason(m *Found) bool {
 	is := func(reason string) bool {
 		return strings.Contains(reason, f.ReasonContains) && (f.Reason == "" || f.Reason == reason)

@@ -11,41 +11,40 @@ import (
 )
 
 const (
-	// MaxNames is how many names a page has at the most.
+	// MaxNames limits the names of a page.
 	MaxNames = 500
-	// scanBytes is how many bytes of messages a page of names may pass over.
+	// scanBytes is how many bytes of messages the scan for a page of names may read.
 	scanBytes = 256 << 10
 )
 
-// ScanPlace is how far the names of the shards were gone through. A cursor means something
-// to the server that gave it only.
+// ScanPlace is a position in the scan of the shards' names. A cursor is valid only on the
+// server that returned it.
 type ScanPlace struct {
 	Shard  int    `json:"shard"`
 	Cursor string `json:"cursor"`
 	Server string `json:"server"`
 }
 
-// Scan goes through the names of all that waits or is in flight, shard by shard: a scan of a
-// hash returns each that is in it from the scan's beginning to its end, wherever it moves.
+// Scan reads the names of all messages that wait or are in flight, shard by shard. A scan of a hash
+// returns every name that is in it from the scan's beginning to its end, wherever the message moves.
 type Scan struct {
 	queue  *store.Queue
 	filter Filter
 	mark   string
-	page   int // how many names the next page has
+	page   int // how many names to read next
 }
 
-// NewScan begins one; messages whose token begins with the mark are passed over.
+// NewScan starts a scan, which skips messages whose token begins with mark.
 func NewScan(queue *store.Queue, filter Filter, mark string) *Scan {
 	return &Scan{queue: queue, filter: filter, mark: mark}
 }
 
 // NamesPage is a page of names.
 type NamesPage struct {
-	// Messages are those that the filter lets through; Moved names those that were somewhere
-	// else when they were looked at.
+	// Messages passed the filter; Moved names those that had moved before they were read.
 	Messages []ListItem
 	Moved    []string
-	// Looked is about how many names it had.
+	// Looked is about how many names were read.
 	Looked int
 	// After is where the next page begins, unless it IsLast.
 	After  ScanPlace
@@ -76,8 +75,8 @@ func (s *Scan) Next(ctx context.Context, at ScanPlace) (page NamesPage, err erro
 	return page, err
 }
 
-// Named looks at messages by their names: it returns those that the filter lets through, and
-// the names of those that were somewhere else by the time they were looked at.
+// Named reads messages by name. It returns those that pass the filter, and the names of
+// those that had moved before they were read.
 func (a *Admin) Named(ctx context.Context, filter *Filter, members []string) (found []ListItem, moved []string, err error) {
 	err = a.queue.Repeat(ctx, func(layout *store.Layout) error {
 		l := newLister(a.queue, layout, filter)
@@ -106,13 +105,13 @@ func (a *Admin) Named(ctx context.Context, filter *Filter, members []string) (fo
 	return found, moved, err
 }
 
-// newLister looks at messages whose places are known, however many.
+// newLister returns a lister without a limit, for messages whose places are known.
 func newLister(queue *store.Queue, layout *store.Layout, filter *Filter) *lister {
 	return &lister{queue: queue, layout: layout, request: &ListRequest{Filter: *filter, Limit: 1 << 30}}
 }
 
-// scan reads a page of a shard's names, of so many, and tells the place behind it. Before a
-// server that has taken over, the shard begins anew.
+// scan reads a page of about count names of a shard, and returns the place after it. If
+// another server has taken over, it starts the shard again.
 func (l *lister) scan(ctx context.Context, at ScanPlace, mark string, count *int) (entries []entry, after ScanPlace, err error) {
 	*count = max(1, *count)
 	f := &l.request.Filter
@@ -142,7 +141,7 @@ func (l *lister) scan(ctx context.Context, at ScanPlace, mark string, count *int
 	return entries, after, err
 }
 
-// places asks where these members are; or, with the arguments of a page, those of the page.
+// places asks where these members are, or, with the arguments of a page, where those of the page are.
 func (l *lister) places(ctx context.Context, shard int, members []string, page ...any) (*scripts.Reply, error) {
 	if page == nil {
 		page = []any{"", 0, "", "", "", "", 0, 0}
@@ -155,7 +154,7 @@ func (l *lister) places(ctx context.Context, shard int, members []string, page .
 	return askShard(ctx, l.queue, l.layout, shard, scripts.Members, []string{k.Msg, k.Due, k.Dead, k.Meta}, args...)
 }
 
-// placed are the places of messages as a script lists them.
+// placed decodes the places of messages from a script's list.
 func (l *lister) placed(ctx context.Context, shard int, list *scripts.Reply) ([]entry, error) {
 	entries, err := entriesOf(shard, list)
 	if err != nil {
@@ -164,21 +163,21 @@ func (l *lister) placed(ctx context.Context, shard int, list *scripts.Reply) ([]
 	return entries, l.scoreInFlight(ctx, shard, entries)
 }
 
-// Walk goes through the names of the messages of one shard that have a tag or a Key, all that
-// are there from its beginning to its end: by the index of the tag; or those of the Key by a
-// scan of what lives, and then by a listing of what is dead.
+// Walk reads the names of one shard's messages with a tag or a Key, and misses none that
+// exists from its beginning to its end. It uses the index of the tag; for a Key, it scans the
+// live messages and then lists the dead ones.
 type Walk struct {
 	queue  *store.Queue
 	shard  int
 	filter Filter
-	after  place // in the index, or among the dead
+	after  place // in the index, or in the dead letters
 	at     ScanPlace
-	names  int // how many the next page of the scan has
+	names  int // how many the next page of the scan reads
 	isDead bool
 	isOver bool
 }
 
-// NewWalk begins one; the filter has a Tag, a Key or both, and nothing else.
+// NewWalk starts a walk; the filter has a Tag, a Key or both, and nothing else.
 func NewWalk(queue *store.Queue, filter Filter, shard int) *Walk {
 	w := &Walk{queue: queue, shard: shard, filter: filter, at: ScanPlace{Shard: shard, Cursor: "0"}}
 	if w.after.state = taggedPlace; filter.Tag == "" {
@@ -190,10 +189,10 @@ func NewWalk(queue *store.Queue, filter Filter, shard int) *Walk {
 // IsOver reports whether no page follows.
 func (w *Walk) IsOver() bool { return w.isOver }
 
-// Next are the names of a page.
+// Next returns the next page of names.
 func (w *Walk) Next(ctx context.Context) (members []string, err error) {
 	err = w.queue.Repeat(ctx, func(layout *store.Layout) error {
-		if members = nil; w.shard >= layout.InUse() { // It has drained, and was dropped.
+		if members = nil; w.shard >= layout.InUse() { // The shard has drained and was dropped.
 			w.isOver = true
 			return nil
 		}

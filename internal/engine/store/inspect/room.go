@@ -15,40 +15,40 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// roomsKept is for how long [Admin.Rooms] returns what was told.
+// roomsKept is how long [Admin.Rooms] returns what [Admin.TellRooms] wrote.
 const roomsKept = time.Minute
 
-// Room is how much is taken of what may be, in bytes.
+// Room is how much of a limit is used, in bytes.
 type Room struct {
 	Used  int64 `json:"used"`
 	Limit int64 `json:"limit"`
-	// FullAt is when all is taken, if it grows on as in the last minutes; zero where that
-	// is not to be expected.
+	// FullAt is when the limit is reached, if use keeps growing as in the last minutes;
+	// zero if that is not to be expected.
 	FullAt time.Time `json:"full_at,omitzero"`
 }
 
-// IsFull reports whether next to nothing is left: what is refused is not measured, so a
-// queue stays a little below its budget.
+// IsFull reports whether next to nothing is left. A refused message does not count, so
+// a queue stays a little below its budget.
 func (r *Room) IsFull() bool {
 	const nearly = 0.99
 	return float64(r.Used) >= nearly*float64(r.Limit)
 }
 
-// Rooms are those of a queue; nil where there is no limit, or nothing is known yet.
+// Rooms are the limits of a queue; nil if there is no limit, or nothing is known yet.
 type Rooms struct {
-	// Budget is the queue's own, Redis' that of its maxmemory.
+	// Budget is the queue's own limit, Redis that of its maxmemory.
 	Budget *Room `json:"budget,omitempty"`
 	Redis  *Room `json:"redis,omitempty"`
 }
 
-// roomsRecord is their form in Redis, in the meta of the first shard.
+// roomsRecord is how Redis stores Rooms, in the meta of the first shard.
 type roomsRecord struct {
 	At time.Time `json:"at"` // by Redis' clock
 	Rooms
 }
 
-// TellRooms has [Admin.Rooms] return these for a minute: when something will be full, only a
-// bridge knows, which looks for minutes. A full Redis takes it, too.
+// TellRooms stores what [Admin.Rooms] returns for the next minute. Only a bridge, which has
+// watched for minutes, knows when a limit will be reached. A full Redis accepts the write.
 func (a *Admin) TellRooms(ctx context.Context, rooms Rooms) error {
 	return a.queue.Repeat(ctx, func(*store.Layout) error {
 		text, err := json.Marshal(roomsRecord{a.queue.Now(), rooms})
@@ -62,7 +62,7 @@ func (a *Admin) TellRooms(ctx context.Context, rooms Rooms) error {
 	})
 }
 
-// Rooms are what a bridge has told within the last minute; none where nobody has.
+// Rooms returns what a bridge has written within the last minute, if any has.
 func (a *Admin) Rooms(ctx context.Context) (rooms Rooms, err error) {
 	err = a.queue.Repeat(ctx, func(*store.Layout) error {
 		text, err := a.queue.Redis(ctx).HGet(ctx, a.queue.Keys().Shard(0).Meta, "room").Bytes()
@@ -73,7 +73,7 @@ func (a *Admin) Rooms(ctx context.Context) (rooms Rooms, err error) {
 			return fmt.Errorf("read rooms: %w", err)
 		}
 		var told roomsRecord
-		if json.Unmarshal(text, &told) == nil && a.queue.Now().Sub(told.At) < roomsKept { // Else it is of another version.
+		if json.Unmarshal(text, &told) == nil && a.queue.Now().Sub(told.At) < roomsKept { // An error means that another version wrote it.
 			rooms = told.Rooms
 		}
 		return nil
@@ -81,14 +81,14 @@ func (a *Admin) Rooms(ctx context.Context) (rooms Rooms, err error) {
 	return rooms, err
 }
 
-// messageOverhead is about what a message takes in Redis beside what is stored of it: its
-// id in two keys, and their tables.
+// messageOverhead is about how many bytes a message takes in Redis besides its stored
+// text: its id in two keys, and their tables.
 const messageOverhead = 270
 
-// Limit measures the queue, as [Admin.Used] does, and has producers refused beyond a budget
-// of so many bytes: each shard may take its even part of the room that is left. 0 is no
-// limit. It is called about once a second: until the next call, what is in the shards' meta
-// is in force. It returns how many bytes the queue takes.
+// Limit measures the queue like [Admin.Used], and makes the scripts refuse producers beyond
+// a budget in bytes: each shard may take an even part of what is left. 0 means no limit.
+// Call it about once a second; until the next call, the values in the shards' meta are in
+// force. It returns how many bytes the queue takes.
 func (a *Admin) Limit(ctx context.Context, budget int64) (used int64, err error) {
 	err = a.queue.Repeat(ctx, func(l *store.Layout) error {
 		shards := l.Keys()[:l.InUse()]
@@ -112,16 +112,16 @@ func (a *Admin) Limit(ctx context.Context, budget int64) (used int64, err error)
 	return used, err
 }
 
-// Used is about how many bytes the queue takes, dead letters among them: an estimate from a
-// sample of its messages.
+// Used returns about how many bytes the queue takes, dead letters included: an estimate
+// from a sample of its messages.
 func (a *Admin) Used(ctx context.Context) (int64, error) {
 	m, err := store.Repeat(ctx, a.queue, func(l *store.Layout) (measurement, error) { return a.measure(ctx, l.Keys()[:l.InUse()]) })
 	return m.used, err
 }
 
-// measurement is what a queue takes.
+// measurement is how much memory a queue takes.
 type measurement struct {
-	live       []int64 // messages of each shard but for dead ones
+	live       []int64 // messages of each shard without the dead ones
 	each, used int64   // bytes: of a message on average, and of all
 }
 

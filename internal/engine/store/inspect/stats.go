@@ -19,10 +19,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// ShardStats is what one shard holds.
+// ShardStats counts the contents of one shard.
 type ShardStats struct {
-	// Waiting counts messages that wait: Parked are those of them that are parked,
-	// Due those that are due and not parked.
+	// Waiting counts the messages that wait; of these, Parked counts those that
+	// are parked, Due those that are due and not parked.
 	Waiting, Due, Parked int64
 	// InFlight counts messages that are claimed and not settled, in Claims claims.
 	InFlight, Claims int64
@@ -34,23 +34,23 @@ type ShardStats struct {
 	// NextDue is the due time of the first message that waits and is not parked,
 	// OldestParked that of the first that is parked; zero if there is none.
 	NextDue, OldestParked time.Time
-	// Routes are those that messages are parked for.
+	// Routes are those for which messages are parked.
 	Routes []message.ParkedRoute
-	// Holder is the instance whose lease lasts; empty if there is none.
+	// Holder is the instance that has the lease; empty if there is none.
 	Holder string
-	// Born is when it was made, by Redis' clock; zero where that is not known.
+	// Born is when the shard was made, by Redis' clock; zero if that is not known.
 	Born time.Time
 	// Epoch is that of the layout to which the shard is bound.
 	Epoch string
-	// Drained is set where no message is here that has another home in that layout.
+	// Drained is set if no message is here that has another home in that layout.
 	Drained bool
-	// Ledger counts the rows of a database that are to be told what became of their messages.
+	// Ledger counts the rows of a database that must still be told how their messages ended.
 	Ledger int64
 	// Counters are the shard's, by name; see the sum in the package comment.
 	Counters map[string]int64
 }
 
-// Stats counts what a shard holds.
+// Stats counts the contents of a shard.
 func (a *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	if shard < 0 || shard >= store.MaxShards {
 		return ShardStats{}, fmt.Errorf("stats of shard %d: must be from 0 to %d", shard, store.MaxShards-1)
@@ -104,23 +104,22 @@ func (a *Admin) Stats(ctx context.Context, shard int) (ShardStats, error) {
 	return stats, err
 }
 
-// QueueCounters are what the scripts count for the whole queue.
+// QueueCounters are the scripts' counters for the whole queue.
 type QueueCounters struct {
-	// Life tells the queue from one that is made anew after a wipe: that one
-	// counts from 0.
+	// Life changes if the queue is made again after a wipe, and counts from 0.
 	Life string
 	// Retired are the counters of shards that were dropped, by name.
 	Retired map[string]int64
-	// Shards are those of the shards in use, by name; nil where one has not
-	// answered, or has no meta: it was dropped meanwhile, or Redis has lost it.
+	// Shards are the counters of the shards in use, by name; nil for a shard that has not
+	// answered or has no meta, because it was dropped meanwhile or Redis has lost it.
 	Shards []map[string]int64
 }
 
-// Counters reads the named counters of every shard: a pipeline a node. An error
-// says that some shards have not answered; the others are told all the same. It
-// is [ErrNoLayout] where there is no queue.
+// Counters reads the named counters of every shard, with one pipeline per node.
+// With an error some shards have not answered; the others are returned
+// nevertheless. It is [ErrNoLayout] if there is no queue.
 func (a *Admin) Counters(ctx context.Context, names []string) (QueueCounters, error) {
-	layout, err := a.queue.LoadLayout(ctx) // The shards are read later: what it retires, they may lack, but not the other way round.
+	layout, err := a.queue.LoadLayout(ctx) // Read before the shards: a counter may then be missing from both, but never be in both.
 	if err != nil {
 		return QueueCounters{}, err
 	}
@@ -144,7 +143,7 @@ func parseCounters(names []string, values []any) map[string]int64 {
 	counters := make(map[string]int64, len(names))
 	for i, name := range names {
 		text, _ := values[i].(string)
-		counters[name], _ = strconv.ParseInt(text, 10, 64) // 0 where it was never counted
+		counters[name], _ = strconv.ParseInt(text, 10, 64) // 0 if it was never counted
 	}
 	return counters
 }
@@ -152,18 +151,18 @@ func parseCounters(names []string, values []any) map[string]int64 {
 // statsAtOnce is how many shards are asked at a time.
 const statsAtOnce = 8
 
-// QueueStats is what a queue holds, shard by shard.
+// QueueStats counts the contents of a queue, shard by shard.
 type QueueStats struct {
 	Layout *store.Layout
 	Shards []ShardStats
-	// Paused is which topics are paused; the empty one is the whole queue.
+	// Paused has the pauses by topic; the empty topic stands for the whole queue.
 	Paused map[string]pause.Pause
 	// Losses are those that nobody has acknowledged.
 	Losses []store.Loss
 }
 
-// StatsOfAll counts what all shards hold that are polled, also those of earlier layouts.
-// Its error is [ErrNoLayout] where there is no queue.
+// StatsOfAll counts the contents of all shards that are polled, those of earlier layouts
+// included. Its error is [ErrNoLayout] if there is no queue.
 func (a *Admin) StatsOfAll(ctx context.Context) (stats QueueStats, err error) {
 	if stats.Layout, err = a.queue.AwaitLayout(ctx); err != nil {
 		return QueueStats{}, err
@@ -190,7 +189,7 @@ func (a *Admin) StatsOfAll(ctx context.Context) (stats QueueStats, err error) {
 	return stats, nil
 }
 
-// SampleSizes estimates how large the messages are that wait. It measures some of them.
+// SampleSizes estimates the size of the waiting messages from a sample.
 func (a *Admin) SampleSizes(ctx context.Context, stats *QueueStats) (SizeEstimate, error) {
 	waiting := make([]int64, len(stats.Shards))
 	for i := range waiting {
@@ -199,8 +198,8 @@ func (a *Admin) SampleSizes(ctx context.Context, stats *QueueStats) (SizeEstimat
 	return a.sampleSizes(ctx, stats.Layout.Keys()[:len(waiting)], waiting)
 }
 
-// Sum is all shards together. Its routes are each there once, the one with the most
-// messages first; it has no holder, epoch or ledger.
+// Sum adds up all shards. It lists each route once, the one with the most messages
+// first, and has no holder, epoch or ledger.
 func (s *QueueStats) Sum() ShardStats {
 	sum := ShardStats{Counters: map[string]int64{}}
 	for i := range s.Shards {
@@ -217,8 +216,8 @@ func (s *QueueStats) Sum() ShardStats {
 	return sum
 }
 
-// MadeAt is since when the queue has what it has, or the first of its shards: before, there
-// was none, or Redis has lost it. It is zero where that is not known.
+// MadeAt returns when the oldest shard of the queue was made: before that there was no
+// queue, or Redis has lost it. It is zero if that is not known.
 func (s *QueueStats) MadeAt() (at time.Time) {
 	for i := range s.Shards {
 		at = earlier(at, s.Shards[i].Born)
@@ -226,7 +225,7 @@ func (s *QueueStats) MadeAt() (at time.Time) {
 	return at
 }
 
-// Held is how many shards an instance polls.
+// Held returns how many shards are held by some instance.
 func (s *QueueStats) Held() (held int) {
 	for i := range s.Shards {
 		if s.Shards[i].Holder != "" {
@@ -261,7 +260,7 @@ func (s *QueueStats) routes() []message.ParkedRoute {
 	return routes
 }
 
-// earlier is the first of two times; a zero one is none.
+// earlier returns the earlier of two times; zero means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -9,21 +9,21 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// CancelTally counts what became of the messages that a [CancelAll] has met. Those
-// that somebody else has ended meanwhile, and those of topics that the caller may not
-// touch, are not among them.
+// CancelTally counts the results of a [CancelAll]. It leaves out messages that
+// somebody else has ended meanwhile, and those of topics that the caller may not
+// touch.
 type CancelTally struct {
 	Done, MaybePublished, TooLate int
-	// NotDurable are done, but fewer copies confirmed it than were asked for; Missing says
-	// why of the last one.
+	// NotDurable counts those that are done but lack confirmations; Missing says why, for
+	// the last one.
 	NotDurable int
 	Missing    error
 }
 
-// CancelAll cancels the messages that have the tag and the Key, those that are not empty: of
-// all that are there from its beginning to its end, none is missed, wherever they move
-// meanwhile. After that many that are done it stops, and more is true. It stops at the first
-// error, too; then the messages of that error are not counted. It may be called again.
+// CancelAll cancels the messages that have the tag and the Key; an empty one is ignored. It
+// misses no message that exists from its beginning to its end, wherever that moves
+// meanwhile. After most messages it stops and returns more = true. It also stops at the
+// first error, and does not count the messages of that error. It may be called again.
 func CancelAll(
 	ctx context.Context, queue *store.Queue, tag, key string, most int, durable store.Durability,
 ) (c CancelTally, more bool, err error) {
@@ -59,8 +59,8 @@ func CancelAll(
 	return c, false, nil
 }
 
-// nextShard is the first shard where messages of the Key, or any, may be and that was not gone
-// through, or -1: a layout that is learned on the way may have homes before that one.
+// nextShard returns the first shard that may have messages of the Key (or any, if the Key is empty)
+// and was not walked, or -1. A layout learned on the way may have homes before the current one.
 func nextShard(l *store.Layout, key string, walked map[int]bool) int {
 	for shard := range l.InUse() {
 		if !walked[shard] && (key == "" || slices.Contains(l.Homes("", key), shard)) {
@@ -73,12 +73,12 @@ func nextShard(l *store.Layout, key string, walked map[int]bool) int {
 func (c *CancelTally) add(list []store.Answer) (err error) {
 	for _, a := range list {
 		if a.Err != nil {
-			if !errors.Is(err, store.ErrUnknown) { // Which says more.
+			if !errors.Is(err, store.ErrUnknown) { // ErrUnknown says more.
 				err = a.Err
 			}
 			continue
 		}
-		switch a.Code { //nolint:exhaustive // The others have nothing to be counted.
+		switch a.Code { //nolint:exhaustive // The others are not counted.
 		case store.Done:
 			c.Done++
 		case store.DoneMaybePublished:

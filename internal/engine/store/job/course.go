@@ -14,40 +14,40 @@ import (
 )
 
 const (
-	// lease is how long a job stays with its runner, margin how much earlier the
-	// runner begins nothing more: longer than a run of a script may take.
+	// lease is how long a job stays with its runner. The runner starts nothing
+	// in the last margin of it, which is longer than a run of a script may take.
 	lease  = 15 * time.Second
 	margin = 3 * time.Second
-	// stepSize is how many messages are written down and changed together.
+	// stepSize is how many messages are recorded and changed together.
 	stepSize = 200
-	// clockMargin is how far the clocks of the nodes may differ: a message that came so
-	// much later than the job still counts as one that was there.
+	// clockMargin is how far the clocks of the nodes may differ: a message that came up
+	// to that much later than the job still counts as one that was there.
 	clockMargin = 2 * time.Second
-	// remembered is for how long what a step has answered is found again.
+	// remembered is how long the answers of a step can be found again.
 	remembered = store.Tombstone - time.Second
-	// mostLeft is how many messages that were in flight, or cannot be read, a job knows by their names.
+	// mostLeft limits how many names of messages in flight, or unreadable ones, a job keeps.
 	mostLeft = 8192
-	// mostMoves is how often in a row all that were looked at by name may have moved.
+	// mostMoves is how many times in a row all messages read by name may have moved.
 	mostMoves = 5
 )
 
-// record is what Redis has of a job. Its place, Part to Rest, is behind the messages of Step.
+// record is a job as Redis stores it. Its place, Part to Rest, is after the messages of Step.
 type record struct {
 	Job
 
 	Part   int                `json:"part,omitempty"`   // of the walk
 	Cursor string             `json:"cursor,omitempty"` // in a listing
 	Scan   *inspect.ScanPlace `json:"scan,omitempty"`   // in the names
-	Rest   []string           `json:"rest,omitempty"`   // members to be looked at before the walk goes on
-	Left   []string           `json:"left,omitempty"`   // members that were in flight as the job was about them
-	More   int64              `json:"more,omitempty"`   // how many more were, see mostLeft
+	Rest   []string           `json:"rest,omitempty"`   // members to read before the walk continues
+	Left   []string           `json:"left,omitempty"`   // members that were in flight when the job came to them
+	More   int64              `json:"more,omitempty"`   // how many more there were, see mostLeft
 	Broken []string           `json:"broken,omitempty"` // members that were counted as failed, likewise
-	Mark   string             `json:"mark"`             // the tokens that it gives begin with it
-	Serial uint64             `json:"serial"`           // of the tokens that it has given
+	Mark   string             `json:"mark"`             // the prefix of the tokens that the job gives
+	Serial uint64             `json:"serial"`           // number of the last token given
 	Step   *step              `json:"step,omitempty"`
 }
 
-// step is what the runner is about to do.
+// step is the batch of changes that the runner is about to make.
 type step struct {
 	At    time.Time `json:"at"` // by Redis' clock, before it began
 	Items []item    `json:"items"`
@@ -57,24 +57,24 @@ type step struct {
 type item struct {
 	Member string `json:"member"`
 	Token  string `json:"token"` // of the operation
-	Life   string `json:"life"`  // the token in force when it was matched; empty where it cannot be read
+	Life   string `json:"life"`  // the token in force when it was matched; empty if it cannot be read
 }
 
-// actionKind is what a course wants.
+// actionKind is the kind of an action.
 type actionKind uint8
 
 const (
-	actionBegin  actionKind = iota // a step, which next does
+	actionBegin  actionKind = iota // a step; only next uses it
 	actionList                     // a page of messages: listed
 	actionScan                     // a page of names: scanned
-	actionLook                     // at messages by their names: looked
-	actionAsk                      // which messages of rows the job has moved already: told
+	actionLook                     // read messages by name: looked
+	actionAsk                      // ask which messages of rows the job has moved already: told
 	actionKeep                     // the record: kept
 	actionChange                   // messages: changed
 	actionRest                     // the step is over
 )
 
-// action is one, with what it takes. It is a record.
+// action is what a course asks its driver to do, with the arguments.
 type action struct {
 	kind   actionKind
 	list   inspect.ListRequest
@@ -82,28 +82,27 @@ type action struct {
 	names  []string
 	items  []item
 	record *record
-	until  time.Time // nothing of it begins later
+	until  time.Time // nothing of it starts later
 }
 
-// course takes a job to its end in the hands of one runner, as a machine; its diagram is in doc.go.
-// Now is Redis' clock.
+// course is the machine of a job in the hands of one runner; its diagram is in doc.go. Now is
+// Redis' clock.
 //
-// Whatever fails, and whoever goes on: a message is changed only once it was written down, in a
-// record that this runner has still; what became of it is counted once; and the place that is
-// written down has no message before it that the job means and that is neither counted nor in Step
-// or Rest.
+// Whatever fails, and whoever continues: a message is changed only after it was recorded, while
+// this runner still has the job; its result is counted once; and every message of the job before
+// the recorded place is counted, or in Step or Rest.
 type course struct {
-	record record    // as it was kept, and what became of its step since
-	leased time.Time // until then
+	record record    // as last kept, plus the results of its step since then
+	leased time.Time // end of the lease
 	isTold bool      // to stop
-	moves  int       // how often in a row all that were looked at by name had moved
+	moves  int       // how many times in a row all messages read by name had moved
 
 	do    actionKind
 	now   time.Time
-	draft *draft // what is kept next
+	draft *draft // the record to keep next
 }
 
-// draft is a record while its step is made.
+// draft is a record while its step is being made.
 type draft struct {
 	record
 
@@ -113,7 +112,7 @@ type draft struct {
 	items  []item
 }
 
-// next is what to do now; most bounds the messages of a step.
+// next returns what to do now; most bounds the messages of a step.
 func (c *course) next(now time.Time, most int) action {
 	if c.now = now; c.do == actionBegin {
 		c.begin(min(most, stepSize))
@@ -139,7 +138,7 @@ func (c *course) next(now time.Time, most int) action {
 
 func (c *course) begin(most int) {
 	switch r := &c.record; {
-	case r.Step != nil: // Not all is answered: it is asked again under the same tokens.
+	case r.Step != nil: // Some answers are missing: ask again under the same tokens.
 		c.open(actionKeep)
 	case c.isTold:
 		c.end(Stopped, "")
@@ -162,13 +161,13 @@ func (c *course) begin(most int) {
 	}
 }
 
-// open begins a draft, which shares nothing with the record that holds where it fails.
+// open begins a draft. It shares nothing with the record, which stays in force if the draft fails.
 func (c *course) open(do actionKind) {
 	c.do, c.draft = do, &draft{record: c.record}
 	c.draft.Rest, c.draft.Left = slices.Clone(c.record.Rest), slices.Clone(c.record.Left)
 }
 
-// end has the last of the job written down.
+// end drafts the final record of the job.
 func (c *course) end(state State, why string) {
 	c.open(actionKeep)
 	d := c.draft
@@ -185,32 +184,32 @@ func (c *course) finish(now time.Time) {
 	c.end(Done, "")
 }
 
-// release has others go on.
+// release gives the job up, so that another runner resumes it.
 func (c *course) release() {
 	c.open(actionKeep)
 	c.draft.State = Waiting
 }
 
-// failed gives up the step, as if it had not begun: nothing is known of what was asked for.
+// failed drops the draft as if the step had not begun, since the result of the action is not known.
 func (c *course) failed() { c.do, c.draft = actionBegin, nil }
 
-// waits reports whether nothing is to be done but to look again at what was in flight.
+// waits reports whether all that is left is to look again at messages that were in flight.
 func (c *course) waits() bool {
 	r := &c.record
 	return r.Step == nil && r.isWalked() && len(r.Rest) == 0 && len(r.Left) > 0
 }
 
-// part is a part of a job's walk: a state as it is listed, or one of these.
+// part is a part of a job's walk: a state to list, or one of these.
 type part string
 
 const (
-	// walkTag goes by the index of the tag, where a message has one place in any state.
+	// walkTag uses the index of the tag, where a message keeps its place in every state.
 	walkTag part = "tag"
-	// walkMembers goes by the names of what waits or is in flight, see doc.go.
+	// walkMembers scans the names of messages that wait or are in flight, see doc.go.
 	walkMembers part = "members"
 )
 
-// walk are the parts of the walk of a job, in their order.
+// walk returns the parts of a job's walk in their order.
 func (s *Spec) walk() []part {
 	state := s.Filter.State
 	if s.isOfDead() {
@@ -221,13 +220,13 @@ func (s *Spec) walk() []part {
 		return []part{walkTag}
 	case s.DryRun && state == "":
 		return []part{part(inspect.StateScheduled), part(inspect.StateParked), part(inspect.StateInFlight), part(inspect.StateDead)}
-	case s.DryRun || state == inspect.StateDead: // Who dies later is listed later.
+	case s.DryRun || state == inspect.StateDead: // Messages that die later are listed later.
 		return []part{part(state)}
 	case state == inspect.StateInFlight:
 		return []part{walkMembers}
 	case state != "":
 		return []part{part(state), walkMembers}
-	default: // Who is met by its name and then dies was in flight, so it is looked at again.
+	default: // A message that is read by name and then dies was in flight, so it is read again.
 		return []part{part(inspect.StateScheduled), part(inspect.StateParked), walkMembers, part(inspect.StateDead)}
 	}
 }
@@ -240,7 +239,7 @@ func (s *Spec) isOfDead() bool {
 
 func (r *record) isWalked() bool { return r.Part >= len(r.Spec.walk()) }
 
-// request is for the next page of a listing.
+// request returns the request for the next page of a listing.
 func (d *draft) request() inspect.ListRequest {
 	r := inspect.ListRequest{Filter: d.Spec.Filter, Limit: d.most, After: d.Cursor}
 	if at := d.Spec.walk()[d.Part]; at != walkTag {
@@ -249,7 +248,7 @@ func (d *draft) request() inspect.ListRequest {
 	return r
 }
 
-// names are the next that are to be looked at.
+// names returns the next names to read.
 func (d *draft) names() []string { return d.Rest[:min(d.most, len(d.Rest))] }
 
 // listed takes a page of a listing.
@@ -261,8 +260,8 @@ func (c *course) listed(page inspect.Page) {
 	c.found(page.Messages)
 }
 
-// scanned takes a page of names. Others follow until there are messages for a step, or enough was
-// looked at. What is more than the step may have is looked at by its name then.
+// scanned takes a page of names. More pages follow until there are messages for a step, or enough
+// names were read. Messages beyond the step's limit are read by name later.
 func (c *course) scanned(page inspect.NamesPage) {
 	d := c.draft
 	d.looked += page.Looked
@@ -285,15 +284,15 @@ func (c *course) scanned(page inspect.NamesPage) {
 	c.found(d.found[:n])
 }
 
-// looked takes what was found of the names, and which had moved: these are looked at again. One
-// that the job does not mean any more is left no longer.
+// looked takes the messages found by name, and the names that had moved, which are read again.
+// A message that no longer matches the job is not kept any more.
 func (c *course) looked(found []inspect.ListItem, moved []string) {
 	d := c.draft
 	names := d.names()
 	if c.moves++; len(moved) < len(names) {
 		c.moves = 0
 	} else if c.moves > mostMoves {
-		moved = nil // They have a place and no text: others tell of it.
+		moved = nil // They have a place and no text, which others report.
 	}
 	d.Rest = append(d.Rest[len(names):], moved...)
 	gone := map[string]bool{}
@@ -309,7 +308,7 @@ func (c *course) looked(found []inspect.ListItem, moved []string) {
 	c.found(found)
 }
 
-// found makes items of those that the job means.
+// found makes items of the messages that the job means.
 func (c *course) found(list []inspect.ListItem) {
 	d := c.draft
 	for i := range list {
@@ -342,11 +341,11 @@ func (r *record) means(m *inspect.ListItem) bool {
 	return !hasMark(m.Found.Token, r.Mark)
 }
 
-// markLength is how much of the tokens that a job gives is the job's mark; the rest
-// is their number.
+// markLength is the length of the job's mark in the tokens that it gives; the rest
+// is a number.
 const markLength = 8
 
-// item is a message as the job is to change it.
+// item returns the message as an item with a new token.
 func (r *record) item(m *inspect.ListItem) item {
 	member := m.Member()
 	it := item{Member: member, Life: m.Found.Token}
@@ -370,7 +369,7 @@ func hasMark(token, mark string) bool {
 	return len(token) == message.TokenLength && token[:markLength] == mark
 }
 
-// rows are the items whose message tells nothing of whether the job has moved it.
+// rows returns the items of rows, whose messages do not show whether the job has moved them.
 func (d *draft) rows() (rows []item) {
 	for _, it := range d.items {
 		if d.Spec.moves() && message.IsOutboxToken(it.Life) {
@@ -380,8 +379,8 @@ func (d *draft) rows() (rows []item) {
 	return rows
 }
 
-// told takes the tokens under which the job has moved messages of rows already. The others are
-// the step.
+// told takes the tokens under which the job has moved messages of rows already. The other
+// items make up the step.
 func (c *course) told(moved map[string]bool) {
 	d := c.draft
 	items := slices.DeleteFunc(d.items, func(it item) bool { return moved[it.Token] })
@@ -394,7 +393,7 @@ func (c *course) told(moved map[string]bool) {
 	c.do = actionKeep
 }
 
-// matched counts a message, once: one that was in flight before is no more.
+// matched counts a message, once: one that was in flight before was counted already.
 func (r *record) matched(member string) {
 	if at := slices.Index(r.Left, member); at >= 0 {
 		r.Left = slices.Delete(r.Left, at, at+1)
@@ -404,7 +403,7 @@ func (r *record) matched(member string) {
 	r.Tally.Matched++
 }
 
-// broken counts a message that cannot be read, once: it may be met by its place and by its name.
+// broken counts an unreadable message, once: it may be met by its place and by its name.
 func (r *record) broken(member string) {
 	if slices.Contains(r.Broken, member) {
 		return
@@ -415,7 +414,7 @@ func (r *record) broken(member string) {
 	}
 }
 
-// kept says that the record was written down, and until when the job is the runner's.
+// kept takes the result of a write: the record is in Redis, and the runner has the job until leased.
 func (c *course) kept(leased time.Time, isTold bool) {
 	c.record, c.leased, c.isTold, c.draft = c.draft.record, leased, isTold, nil
 	if c.do = actionRest; c.record.State == Running && c.record.Step != nil {
@@ -423,8 +422,8 @@ func (c *course) kept(leased time.Time, isTold bool) {
 	}
 }
 
-// changed takes what became of the messages of the step, and returns how many have an answer.
-// What an earlier run has answered may be forgotten by now.
+// changed takes the answers for the messages of the step, and returns how many have one.
+// Redis may have forgotten the answers of an earlier run by now.
 func (c *course) changed(now time.Time, answers []store.Answer) (n int) {
 	step := c.record.Step
 	isForgotten := now.Sub(step.At) > remembered
@@ -454,11 +453,11 @@ func (r *record) count(code store.Code, member string, isForgotten bool) {
 		t.TooLate++
 		if len(r.Left) < mostLeft {
 			r.Left = append(r.Left, member)
-		} else { // Of very many the last are only counted.
+		} else { // Beyond mostLeft, messages are only counted.
 			r.More++
 		}
 	default:
-		if r.Rest = append(r.Rest, member); isForgotten { // Others may have changed it only.
+		if r.Rest = append(r.Rest, member); isForgotten { // Only others can have changed it.
 			t.Unknown++
 		} else {
 			t.Gone++

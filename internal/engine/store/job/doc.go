@@ -1,11 +1,11 @@
-// Package job does the same to many messages of a queue, a step at a time. [CancelAll] does it at
-// once, for one caller.
+// Package job applies one operation to many messages of a queue, step by step. [CancelAll] does
+// so at once, for one caller.
 //
 // # A machine and its driver
 //
-// A job in the hands of one runner is a machine, type course: told what has happened, it says what
-// to do next. It reads no clock, waits for nothing and calls nobody, so a test plays any story of
-// it (TestCourse). [Run] drives it, step by step; package jobs paces the steps.
+// A job in the hands of one runner is a machine, type course: it is told what has happened and
+// returns what to do next. It reads no clock, never waits and calls nobody, so a test can play any
+// sequence of events (TestCourse). [Run] drives it, step by step; package jobs paces the steps.
 //
 //	       ┌─► find messages ──► ask which it has moved ──┐
 //	       │   list, scan, look  (of a row, if it moves)  │
@@ -14,40 +14,40 @@
 //	       └─► end: stopped, done, or too old ────────────┘    └─► rest: nothing to change, or
 //	                                                               it has ended
 //
-// To keep is to write down all that is known of the job, and to renew the lease. Whatever fails
-// before that is forgotten, and the step begins anew.
+// Keep writes the whole record of the job to Redis and renews the lease. If anything fails
+// before that, the draft is dropped, and the step begins again.
 //
 // # Why its tally is true
 //
-// A step finds messages, writes down which it is about to change and under which
-// token, with where it goes on, and then changes them. The write fails where another
-// runner has taken the job, and no run takes effect later than its lease. So who
-// takes the job over finds the step whose outcome is not recorded, and asks once more
-// under the same tokens: each run looks first what an earlier one has answered, which
-// is remembered for a minute. What was not done by then is done now: the token in
-// force must be the one that was matched. Later than a minute, one that is not there
-// any more may be our own doing or another's, and counts as unknown.
+// A step finds messages, records which of them it is about to change, under which
+// tokens, and where the walk continues, and then changes them. The write fails if
+// another runner has taken the job, and no run takes effect after the lease. So the
+// next runner finds the step whose results are not recorded, and repeats it under the
+// same tokens. Each run first looks up the answer of an earlier run, which Redis
+// remembers for a minute. A message that was not changed is changed now, if the token
+// in force is still the one that was matched. After more than a minute, a message
+// that is gone may have been ended by us or by somebody else, and counts as unknown.
 //
-// A message that was rescheduled may be met again. A token in force
-// that begins with the job's mark tells that it was; a row's message keeps its token,
-// and so the token of its operation is made of that, and stays remembered for as long
-// as the job may last. An upper bound would not do: messages die, are parked and
-// tried again meanwhile. That only messages count that were there at the start makes
-// the job end.
+// The walk may meet a message again that the job has rescheduled. Its token in force
+// begins with the job's mark, which gives it away. A row's message keeps its token;
+// so the token of its operation is derived from it, and Redis remembers that for as
+// long as the job may last. An upper bound of due times would not do, because
+// messages die, are parked and are retried meanwhile. The job ends because it only
+// counts messages that were there at the start.
 //
 // # Why it meets all of them
 //
-// What waits is listed first in the order in which it is due, so that a job with a rate is
-// about what comes next before what comes later. But messages move while it is listed: one
-// that is released, reclaimed, put back or tried earlier is behind the cursor. So then the
-// job goes through the shards' messages by their names, which they keep wherever they
-// are: a scan of a hash returns each that is in it from the scan's beginning to its end,
-// and a server that has taken over, to which the cursor means nothing, has its shard
-// scanned anew. The index of a tag is in the order of names itself, and a dead letter
-// that comes later is listed later, so these are gone through once. Only what others put
-// back from the dead letters meanwhile may be missed, and counts as one that came later.
+// The job first lists waiting messages in due order, so that a job with a rate handles
+// those due next first. But messages move during the listing: one that is released,
+// reclaimed, put back or retried earlier may end up before the cursor. So the job then
+// scans the shards' messages by name, which does not change when they move. A scan of a
+// hash returns every name that is in it from the scan's beginning to its end; if another
+// server has taken over, to which the cursor means nothing, the scan of its shard starts
+// again. One pass suffices for the index of a tag, which is in the order of names, and for
+// dead letters, because those that come later are listed later. Only a dead letter that
+// others put back meanwhile may be missed, and counts as one that came later.
 //
-// A message that was in flight when the job was about it stays known by its name, see
-// Left. When the walk is over these are looked at again, round by round, until none is
-// left or [Run.Finish] gives up on them: then they are what still matches.
+// The job keeps the names of messages that were in flight when it came to them, see
+// Left. After the walk it reads them again, round by round, until none is left or
+// [Run.Finish] gives up on them; then they are counted as remaining.
 package job

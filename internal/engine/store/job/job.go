@@ -11,7 +11,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 )
 
-// Limits of what is kept of jobs.
+// Limits on stored jobs.
 const (
 	mostOpen  = 100
 	mostKept  = 1000
@@ -25,11 +25,11 @@ const (
 
 // Errors of jobs.
 var (
-	// ErrSpec is returned for a job that cannot be meant; the error says why.
+	// ErrSpec is returned for an invalid Spec; the error says why.
 	ErrSpec = errors.New("invalid job")
-	// ErrManyOpen is returned where too many jobs have not ended yet.
+	// ErrManyOpen is returned if too many jobs have not ended yet.
 	ErrManyOpen = fmt.Errorf("%d jobs have not ended yet", mostOpen)
-	// ErrNone is returned where there is no such job, or not any more.
+	// ErrNone is returned if the job does not exist, or no longer exists.
 	ErrNone = errors.New("no such job")
 )
 
@@ -47,20 +47,20 @@ const (
 // Spec says what a job is to do.
 type Spec struct {
 	Verb Verb `json:"verb"`
-	// Filter says with which messages; it must not be empty. Of these, with those that
-	// were there when the job was started. Redrive and purge mean dead letters only.
+	// Filter selects the messages; it must not be empty. The job changes those that
+	// were there when it was started. Redrive and purge apply to dead letters only.
 	Filter inspect.Filter `json:"filter"`
-	// At or By is for a reschedule: the new due time, or how far from its own one, at
-	// most 10 years.
+	// At or By is for a reschedule: the new due time, or the shift of each message's
+	// own, at most 10 years.
 	At time.Time     `json:"at"`
 	By time.Duration `json:"by,omitempty"`
-	// Rate is how many messages a second at the most; 0: as many as can be.
+	// Rate limits the messages per second; 0 means no limit.
 	Rate int `json:"rate,omitempty"`
 	// DryRun only counts.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// State is how far a job is.
+// State is the state of a job.
 type State string
 
 // The states of a job.
@@ -72,20 +72,21 @@ const (
 	Failed  State = "failed"
 )
 
-// Tally is what became of the messages of a job: Matched is the sum of the others,
-// and of those that it is just about, but for a dry run.
+// Tally counts the results of a job. Matched is the sum of the others and of the
+// messages in the current step, except in a dry run.
 type Tally struct {
 	Matched int64 `json:"matched"`
-	// Done, and MaybePublished: done, but a copy may have been published before.
+	// Done counts the messages that were changed, MaybePublished those of which a copy may have been
+	// published before.
 	Done           int64 `json:"done"`
 	MaybePublished int64 `json:"maybe_published"`
-	// TooLate were in flight whenever the job was about them.
+	// TooLate were in flight whenever the job came to them.
 	TooLate int64 `json:"too_late"`
 	// Gone were published, or changed by others, after they were matched.
 	Gone int64 `json:"gone"`
-	// Failed cannot be read, and so not put back.
+	// Failed cannot be read, and so cannot be put back.
 	Failed int64 `json:"failed"`
-	// Unknown: the bridge that did it died, or Redis was away, for a minute.
+	// Unknown: the result was lost because the bridge died, or Redis was unavailable, for a minute.
 	Unknown int64 `json:"unknown"`
 }
 
@@ -95,22 +96,22 @@ type Job struct {
 	Spec  Spec   `json:"spec"`
 	State State  `json:"state"`
 	Tally Tally  `json:"tally"`
-	// Remaining is how many of the matched still match as the job ends: they are in flight,
-	// or cannot be read. It is nil where that is not known: the job goes on, only counts, or
-	// has not looked at all.
+	// Remaining is how many of the matched still match at the end of the job, because they
+	// are in flight or cannot be read. It is nil if that is not known: the job has not
+	// ended, is a dry run, or has not read all messages.
 	Remaining *int64 `json:"remaining,omitempty"`
-	// Place is where the last matched messages were, and when they were due.
+	// Place is where the last matched message was, and when it was due.
 	Place Place `json:"place"`
 	// StartedAt and EndedAt are by Redis' clock.
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at"`
-	// Instance is the bridge that runs it, or did.
+	// Instance is the bridge that runs it, or last ran it.
 	Instance string `json:"instance,omitempty"`
 	// Err is why it has failed.
 	Err string `json:"err,omitempty"`
 }
 
-// Place is how far a job has got.
+// Place is the progress of a job.
 type Place struct {
 	State inspect.State `json:"state,omitempty"`
 	DueAt time.Time     `json:"due_at"`
@@ -118,12 +119,12 @@ type Place struct {
 }
 
 // exactReason stands for [inspect.StateDead] in the record of a job whose filter has a Reason.
-// Bridges of earlier versions took a reason for a part of one: they know no such state, and
-// leave the job to others, where they would do more than was asked.
+// Bridges of earlier versions match a reason as a part, and would change more messages than
+// asked; they do not know this state, and leave the job to others.
 const exactReason = "dead, reason to the letter"
 
-// filterRecord is a filter in the record of a job: its fields have the names that they have
-// always had, and Reason is a part of one unless the state says otherwise.
+// filterRecord is a filter in the record of a job. Its fields keep their old names, and
+// Reason is a part of a reason unless the state is exactReason.
 type filterRecord struct {
 	State                     inspect.State
 	Topic, Key, IDPrefix, Tag string
@@ -131,7 +132,7 @@ type filterRecord struct {
 	From, To                  time.Time
 }
 
-// plainSpec is a Spec as it is without its methods.
+// plainSpec is a Spec without its methods.
 type plainSpec Spec
 
 type specRecord struct {
@@ -144,7 +145,7 @@ type specRecord struct {
 func (s Spec) MarshalJSON() ([]byte, error) {
 	f := s.Filter
 	r := specRecord{(*plainSpec)(&s), filterRecord{f.State, f.Topic, f.Key, f.IDPrefix, f.Tag, f.ReasonContains, f.From, f.To}}
-	if f.Reason != "" { // It has the other one in it, see check.
+	if f.Reason != "" { // Reason contains ReasonContains, see check.
 		r.Filter.State, r.Filter.Reason = exactReason, f.Reason
 	}
 	return json.Marshal(r)
@@ -167,7 +168,7 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 // moves reports whether the job gives messages another due time.
 func (s *Spec) moves() bool { return s.Verb == Reschedule || s.Verb == Redrive }
 
-// Ended reports whether nothing more will happen.
+// Ended reports whether the job is over.
 func (s State) Ended() bool { return s != Waiting && s != Running }
 
 func (s *Spec) check(now time.Time) error {

@@ -17,17 +17,17 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Jobs is a queue as those see it who do the same to many of its messages.
+// Jobs manages the jobs of a queue.
 type Jobs struct {
 	queue *store.Queue
 	admin *inspect.Admin
 }
 
-// New is the door of a queue's jobs.
+// New returns the jobs of a queue.
 func New(queue *store.Queue) *Jobs { return &Jobs{queue, inspect.NewAdmin(queue)} }
 
-// Start writes down a job, which the bridges then run. Its errors are [ErrSpec],
-// [ErrManyOpen] and those of Redis; where an answer was lost the job may have been
+// Start stores a job, which the bridges then run. Its errors are [ErrSpec],
+// [ErrManyOpen] and those of Redis; if an answer was lost, the job may have been
 // started, see [Jobs.List].
 func (j *Jobs) Start(ctx context.Context, spec Spec) (id string, err error) {
 	now, err := j.queue.Clock(ctx)
@@ -52,12 +52,12 @@ func (j *Jobs) Start(ctx context.Context, spec Spec) (id string, err error) {
 	if n, err := cmd.Int(); err != nil || n == 0 {
 		return "", errors.Join(err, ErrManyOpen)
 	}
-	// A hint, which Redis knows from 7.0 on: the bridges look by themselves now and then.
+	// Only a hint, from Redis 7.0 on: the bridges also poll.
 	_ = j.queue.Redis(ctx).SPublish(ctx, j.queue.Keys().Instances(), "job").Err()
 	return id, nil
 }
 
-// Get is one job; [ErrNone] where there is none.
+// Get returns a job, or [ErrNone].
 func (j *Jobs) Get(ctx context.Context, id string) (Job, error) {
 	jobs, err := j.read(ctx, []string{id})
 	if err == nil && len(jobs) == 0 {
@@ -69,8 +69,8 @@ func (j *Jobs) Get(ctx context.Context, id string) (Job, error) {
 	return jobs[0], nil
 }
 
-// List is the jobs behind the cursor, the newest first, and the cursor of those that
-// follow: empty where none do.
+// List returns the jobs after the cursor, newest first, and the cursor of the next
+// page, which is empty on the last one.
 func (j *Jobs) List(ctx context.Context, cursor string) (jobs []Job, next string, err error) {
 	ids, err := j.ids(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (j *Jobs) List(ctx context.Context, cursor string) (jobs []Job, next string
 	return jobs, next, err
 }
 
-// Stop asks the job to stop, which it does after the messages that it is just about.
+// Stop asks the job to stop, which it does after its current step.
 func (j *Jobs) Stop(ctx context.Context, id string) error {
 	job, err := j.Get(ctx, id)
 	if err != nil || job.State.Ended() {
@@ -98,7 +98,7 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 	return nil
 }
 
-// Open is the ids of the jobs that have not ended.
+// Open returns the ids of the jobs that have not ended.
 func (j *Jobs) Open(ctx context.Context) ([]string, error) {
 	open, err := j.queue.Redis(ctx).HGet(ctx, j.queue.Keys().Jobs(), openField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -107,7 +107,7 @@ func (j *Jobs) Open(ctx context.Context) ([]string, error) {
 	return strings.Fields(open), nil
 }
 
-// ids are those of all jobs, the oldest first.
+// ids returns the ids of all jobs, oldest first.
 func (j *Jobs) ids(ctx context.Context) ([]string, error) {
 	fields, err := j.queue.Redis(ctx).HKeys(ctx, j.queue.Keys().Jobs()).Result()
 	if err != nil {
@@ -140,7 +140,7 @@ func (j *Jobs) read(ctx context.Context, ids []string) ([]Job, error) {
 	return jobs, nil
 }
 
-// Prune forgets jobs that ended seven days ago, and the oldest where there are
+// Prune deletes jobs that ended seven days ago, and the oldest if there are
 // more than a thousand.
 func (j *Jobs) Prune(ctx context.Context) error {
 	ids, err := j.ids(ctx)

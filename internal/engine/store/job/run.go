@@ -18,11 +18,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// ErrLost is returned to a runner whose job another one has taken, or that has ended.
+// ErrLost is returned to a runner whose job has ended, or was taken by another runner.
 var ErrLost = errors.New("job is run by another, or has ended")
 
-// Run is a job in the hands of the instance that runs it: it does what the job's course says. It
-// is not safe for concurrent use.
+// Run drives the course of a job for the instance that runs it. It is not safe for concurrent
+// use.
 type Run struct {
 	jobs   *Jobs
 	owner  string
@@ -30,7 +30,7 @@ type Run struct {
 	scan   *inspect.Scan
 }
 
-// Take takes a job that nobody runs; [ErrLost] where somebody does, or it has ended.
+// Take takes a job that nobody runs. The error is [ErrLost] if somebody does, or the job has ended.
 func (j *Jobs) Take(ctx context.Context, id, instance string) (*Run, error) {
 	r := &Run{jobs: j, owner: instance + "/" + rand.Text()}
 	kept, err := r.keep(ctx, id, "", lease, false)
@@ -50,16 +50,16 @@ func (j *Jobs) Take(ctx context.Context, id, instance string) (*Run, error) {
 	return r, nil
 }
 
-// Job is how far it is.
+// Job returns the job with its progress.
 func (r *Run) Job() Job { return r.course.record.Job }
 
-// Waits reports whether nothing is to be done but to look again at what was in flight, which
-// the next step does.
+// Waits reports whether all that is left is to look again at messages that were in flight,
+// which the next step does.
 func (r *Run) Waits() bool { return r.course.waits() }
 
-// Step does what was written down, or writes down what is next and does it: at most so many
-// messages. It returns how many it has changed. After an error it may be called again,
-// but for [ErrLost].
+// Step finishes the recorded step, or records the next one and carries it out, with at most
+// so many messages. It returns how many it has changed. It may be called again after any
+// error except [ErrLost].
 func (r *Run) Step(ctx context.Context, most int) (changed int, err error) {
 	for a := r.course.next(r.jobs.queue.Now(), most); a.kind != actionRest; a = r.course.next(r.jobs.queue.Now(), most) {
 		n, err := r.do(ctx, a)
@@ -71,21 +71,21 @@ func (r *Run) Step(ctx context.Context, most int) (changed int, err error) {
 	return changed, nil
 }
 
-// Finish ends the job whose walk is over, whatever was in flight.
+// Finish ends a job whose walk is over, whatever is still in flight.
 func (r *Run) Finish(ctx context.Context) error {
 	r.course.finish(r.jobs.queue.Now())
 	_, err := r.Step(ctx, 0)
 	return err
 }
 
-// Release gives the job back, for others to go on at once.
+// Release gives the job back, so that another runner can resume it at once.
 func (r *Run) Release(ctx context.Context) error {
 	r.course.release()
 	_, err := r.Step(ctx, 0)
 	return err
 }
 
-// do does what the course says, and tells it what came of that.
+// do carries out an action of the course, and tells it the result.
 func (r *Run) do(ctx context.Context, a action) (changed int, err error) {
 	c := &r.course
 	switch a.kind {
@@ -130,7 +130,7 @@ func (r *Run) do(ctx context.Context, a action) (changed int, err error) {
 	return 0, nil
 }
 
-// write has Redis keep the record, for others where it waits for them.
+// write stores the record, and leaves the job to other runners if it waits for them.
 func (r *Run) write(ctx context.Context, record *record) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -147,7 +147,7 @@ func (r *Run) write(ctx context.Context, record *record) error {
 	return err
 }
 
-// keep takes the job where no text is given; otherwise it writes that down, and renews the lease.
+// keep takes the job if text is empty; otherwise it stores text and renews the lease.
 func (r *Run) keep(ctx context.Context, id, text string, lease time.Duration, ended bool) (*scripts.Reply, error) {
 	cmd, err := r.jobs.queue.Run(ctx, scripts.JobKeep, []string{r.jobs.queue.Keys().Jobs()}, id, r.owner, lease.Milliseconds(), text, scripts.Flag(ended))
 	if err != nil {
@@ -160,7 +160,7 @@ func (r *Run) keep(ctx context.Context, id, text string, lease time.Duration, en
 	return reply, reply.Err
 }
 
-// moved are the tokens of the items under which the job has moved a message.
+// moved returns the tokens of those items whose message the job has moved already.
 func (j *Jobs) moved(ctx context.Context, items []item) (map[string]bool, error) {
 	layout, err := j.queue.Layout(ctx)
 	if err != nil {
@@ -182,9 +182,9 @@ func (j *Jobs) moved(ctx context.Context, items []item) (map[string]bool, error)
 	return moved, err
 }
 
-// change asks for each item what the job wants; one answer an item, by index. A message that
-// cannot be read was matched without its token: another may be there by now, so its topic is
-// asked for, too.
+// change makes the job's change to each item and returns one answer per item, by index. An
+// unreadable message was matched without its token, and another may have taken its place, so
+// its topic must match, too.
 func (j *Jobs) change(ctx context.Context, spec *Spec, items []item) []store.Answer {
 	change := store.BulkChange{OnlyDead: spec.Verb == Redrive || spec.Verb == Purge, Topic: spec.Filter.Topic}
 	ofRows := change
@@ -209,7 +209,7 @@ func (j *Jobs) change(ctx context.Context, spec *Spec, items []item) []store.Ans
 	return answers
 }
 
-// to is the new due time.
+// to returns the new due time.
 func (s *Spec) to() store.When {
 	switch {
 	case s.By != 0:

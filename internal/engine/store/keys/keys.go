@@ -1,5 +1,5 @@
-// Package keys names the keys of a queue; nothing else builds one. What each
-// holds is told by package store.
+// Package keys names the keys of a queue; no other package builds one. The
+// comment of package store says what each holds.
 package keys
 
 import (
@@ -19,22 +19,22 @@ func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances
 // Jobs is the jobs' key.
 func (q Queue) Jobs() string { return q.Prefix + ":" + q.Name + ":jobs" }
 
-// Audit is the key of what was changed by whom.
+// Audit is the key of the operators' changes.
 func (q Queue) Audit() string { return q.Prefix + ":" + q.Name + ":audit" }
 
-// AuditCalls is the key of who did what to single messages by the API, and of what was refused.
+// AuditCalls is the key of changes and reads of single messages by the API, and of refusals.
 func (q Queue) AuditCalls() string { return q.Audit() + ":calls" }
 
-// Paused is the key of what is paused. Its hash tag puts it beside the instances' key,
-// so that one script has both.
+// Paused is the key of the pauses. Its hash tag puts it beside the instances' key, so
+// that one script can use both.
 func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:paused" }
 
-// Rates is the key of how far the queue's rates are used up. It is beside the instances' key,
-// so that who is heard there can take of them.
+// Rates is the key of the queue's rates and their use. It is beside the instances' key, so
+// that a script can check that the caller is a live instance.
 func (q Queue) Rates() string { return q.Prefix + ":{" + q.Instances() + "}:rates" }
 
-// Once is the key of the record of that name, see Once in package store. Its hash tag is as a shard's, so
-// that who may use the shards' keys may use it, and the records are spread over a Cluster.
+// Once is the key of the record of that name, see Once in package store. Its hash tag is like a shard's,
+// so that the rights for the shards' keys cover it and the records spread over a Cluster.
 func (q Queue) Once(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:once" }
 
 // Shard are the keys of one shard.
@@ -56,7 +56,7 @@ func (q Queue) Shard(number int) Shard {
 	}
 }
 
-// History names the keys of what the shard remembers, where its queue keeps a history.
+// History names the keys of the shard's history, if its queue keeps one.
 func (s *Shard) History() (ended, ends string) {
 	tag := strings.TrimSuffix(s.Due, "due")
 	return tag + "ended", tag + "ends"

@@ -17,7 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// maxEarlier is how many earlier layouts may live: each costs every call a visit more.
+// maxEarlier is how many earlier layouts may live: each costs every call one more visit.
 const maxEarlier = 8
 
 var (
@@ -26,10 +26,10 @@ var (
 	errContended      = errors.New("layout is changed by others all the time")
 )
 
-// SetShards changes how many shards the queue has, while it is in use. Messages
-// stay where they are until they are due; see the package comment. A change that
-// somebody else has begun is finished first. Where SetShards fails halfway, the
-// change may be finished by others.
+// SetShards changes the number of shards of a queue in use. Messages stay where
+// they are until they are due; see the package comment. It first finishes a
+// change that somebody else has begun. If SetShards fails halfway, others may
+// finish the change.
 func (g *Registry) SetShards(ctx context.Context, shards int) (*Layout, error) {
 	if shards < 1 || shards > MaxShards {
 		return nil, fmt.Errorf("%w: %d", ErrShards, shards)
@@ -52,14 +52,14 @@ func (g *Registry) SetShards(ctx context.Context, shards int) (*Layout, error) {
 		if _, err := newWriter(g).intend(ctx, layout, next); err != nil {
 			return nil, err
 		}
-		// The next round finishes it, or somebody else's that came first.
+		// The next round finishes this change, or another one that came first.
 	}
 	return nil, errContended
 }
 
-// finish finishes a change that has begun, if there is one: one that the
-// layout's key tells of, or one that was forgotten there by a failover, and
-// that fences still tell of. It may be called by anybody at any time.
+// finish finishes a change that has begun, if there is one: the layout's key
+// has it, or a failover has lost it there and fences still have it. Anybody may
+// call it at any time.
 func (g *Registry) finish(ctx context.Context) (*Layout, error) {
 	w := newWriter(g)
 	for range 10 {
@@ -69,7 +69,7 @@ func (g *Registry) finish(ctx context.Context) (*Layout, error) {
 		}
 		next, err := g.findNext(ctx, layout)
 		if next.epoch != "" && layout.next.epoch == "" && next.content() == layout.plan().content() {
-			// Shards were lost, see remake: those that are not reached have no part in it.
+			// Shards were lost, see remake; unreachable shards do not matter.
 			layout, err = w.renew(ctx, layout, next.epoch)
 			if err != nil || layout.Epoch == next.epoch {
 				return layout, err
@@ -93,7 +93,7 @@ func (g *Registry) finish(ctx context.Context) (*Layout, error) {
 			return nil, err
 		}
 		if !done {
-			continue // A shard knows of a change that this one does not.
+			continue // A shard knows a change that this call does not.
 		}
 		layout, err = w.publish(ctx, layout)
 		if err != nil || layout.Epoch == next.epoch {
@@ -103,9 +103,9 @@ func (g *Registry) finish(ctx context.Context) (*Layout, error) {
 	return nil, errContended
 }
 
-// findNext is the change to be finished: the one that has begun, or, where
-// shards know of others, one that follows upon all of them. With an error some
-// shards were not asked.
+// findNext returns the change to finish: the one that has begun, or, if shards
+// know of others, one that succeeds all of them. With an error some shards were
+// not asked.
 func (g *Registry) findNext(ctx context.Context, layout *Layout) (plan, error) {
 	fences, err := g.fences(ctx, layout.keys, 0, layout.Polled())
 	before, next := []plan{layout.plan()}, layout.next
@@ -138,12 +138,12 @@ func (g *Registry) findNext(ctx context.Context, layout *Layout) (plan, error) {
 	return succeed(newEpoch(top+1, life), last.shards, before...), err
 }
 
-// forget ends the earlier layouts. The counters of the shards that go with them
-// are kept first, in the same step: whoever repeats it finds that it was done.
+// forget ends the earlier layouts. In the same step it saves the counters of
+// the shards that go with them, so a repetition finds that it was done.
 func (g *Registry) forget(ctx context.Context, layout *Layout) error {
 	fields := []any{"earlier", ""}
 	if polled := layout.Polled(); polled > layout.Shards {
-		total, dropping := maps.Clone(layout.Retired), []int(nil) // Others read the layout's.
+		total, dropping := maps.Clone(layout.Retired), []int(nil) // Others read the layout's map.
 		for shard := layout.Shards; shard < polled; shard++ {
 			meta, err := g.conn.Client(ctx).HGetAll(ctx, layout.keys[shard].Meta).Result()
 			if err != nil {
@@ -170,7 +170,7 @@ func (g *Registry) forget(ctx context.Context, layout *Layout) error {
 	return err
 }
 
-// drop deletes the shards that no layout has any more.
+// drop deletes the shards that no layout has any longer.
 func (g *Registry) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 	for _, shard := range layout.dropping {
 		if shard < layout.Polled() {
@@ -189,8 +189,8 @@ func (g *Registry) drop(ctx context.Context, layout *Layout) (*Layout, error) {
 	return newWriter(g).set(ctx, layout, "dropping", "")
 }
 
-// writer runs scripts and waits until the replicas have their effect too, as far
-// as these keep up: else a failover may forget it, and others must repair that.
+// writer runs scripts and waits for the replicas, as far as they keep up.
+// Otherwise a failover may lose the write, and others must repair that.
 type writer struct {
 	*Registry
 
@@ -202,8 +202,8 @@ func newWriter(g *Registry) *writer {
 	return &writer{Registry: g, replicas: map[redis.UniversalClient]int{}}
 }
 
-// set sets fields of the layout's key, unless that has changed since it was
-// read, and returns it as it is then.
+// set sets fields of the layout's key, unless it has changed since it was read,
+// and returns the layout as it is then.
 func (w *writer) set(ctx context.Context, l *Layout, fields ...any) (*Layout, error) {
 	args := append([]any{l.Epoch, l.next.String(), joinInts(l.Earlier)}, fields...)
 	sentMs := w.clock.FloorMs()
@@ -232,7 +232,7 @@ func (w *writer) run(ctx context.Context, s *scripts.Script, key string, args ..
 	if err != nil {
 		return nil, err
 	}
-	if copies < int64(count) { // The others are not waited for again.
+	if copies < int64(count) { // Do not wait for the others again.
 		w.mu.Lock()
 		w.replicas[node] = int(copies)
 		w.mu.Unlock()
@@ -240,8 +240,8 @@ func (w *writer) run(ctx context.Context, s *scripts.Script, key string, args ..
 	return scripts.NewReply(cmd), nil
 }
 
-// count is how many replicas the node has. Where an ACL hides that, it is how
-// many there are that follow soon.
+// count returns how many replicas the node has. If an ACL hides that, it
+// returns how many confirm soon.
 func (w *writer) count(ctx context.Context, node redis.UniversalClient) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -261,26 +261,26 @@ func (w *writer) count(ctx context.Context, node redis.UniversalClient) int {
 	return n
 }
 
-// intend writes down which change begins, unless the layout has changed since
-// it was read.
+// intend records which change begins, unless the layout has changed since it
+// was read.
 func (w *writer) intend(ctx context.Context, layout *Layout, next plan) (*Layout, error) {
 	return w.set(ctx, layout, "next", next.String())
 }
 
-// renew puts the layout in force under another epoch, unless it has changed since
-// it was read. It does not wait for the fences: no home changes.
+// renew puts the layout under another epoch, unless it has changed since it was
+// read. It does not wait for the fences, since no home changes.
 func (w *writer) renew(ctx context.Context, layout *Layout, epoch string) (*Layout, error) {
 	return w.set(ctx, layout, "epoch", epoch)
 }
 
-// publish makes the change that all shards know the layout in force.
+// publish puts the change in force, which all shards know by now.
 func (w *writer) publish(ctx context.Context, layout *Layout) (*Layout, error) {
 	n := layout.next
 	return w.set(ctx, layout, "shards", n.shards, "epoch", n.epoch, "earlier", joinInts(n.earlier), "next", "")
 }
 
-// fenceAll binds all shards, old and new, to the layout that comes next. It
-// reports false where one knows of another change.
+// fenceAll binds all shards, old and new, to the next layout. It returns false
+// if one knows of another change.
 func (w *writer) fenceAll(ctx context.Context, layout *Layout) (bool, error) {
 	running, ctx := errgroup.WithContext(ctx)
 	running.SetLimit(8)

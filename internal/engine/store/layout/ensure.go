@@ -9,16 +9,16 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Ensure makes the queue's layout where there is none, gives every shard
-// its meta, and returns the layout in force: its shards may differ from those
-// asked for. Sink and MaxMessage become the ones asked for. A layout that was
-// lost alone is taken from the shards, which know it too.
+// Ensure makes the queue's layout if there is none, gives every shard its meta,
+// and returns the layout in force, whose number of shards may differ from the
+// wanted one. Sink and MaxMessage become the wanted ones. If only the layout
+// was lost, it is restored from the shards, which know it too.
 func (g *Registry) Ensure(ctx context.Context, want Layout) (*Layout, error) {
 	return g.ensure(ctx, makeOrUpdate, want)
 }
 
-// Create is [Registry.Ensure], but that it leaves a layout alone which is there: for
-// callers who have no configuration.
+// Create is [Registry.Ensure] for callers without a configuration: it does not
+// change an existing layout.
 func (g *Registry) Create(ctx context.Context, want Layout) (*Layout, error) {
 	return g.ensure(ctx, makeOrKeep, want)
 }
@@ -31,7 +31,7 @@ func (g *Registry) ensure(ctx context.Context, m loadMode, want Layout) (*Layout
 		return nil, err
 	}
 	layout, err := g.load(ctx, m, want)
-	if want.Epoch == "" && errors.Is(err, ErrNoLayout) { // It was lost meanwhile.
+	if want.Epoch == "" && errors.Is(err, ErrNoLayout) { // The layout was lost meanwhile.
 		return g.ensure(ctx, m, want)
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func (g *Registry) ensure(ctx context.Context, m loadMode, want Layout) (*Layout
 	return g.InUse(), err
 }
 
-// restore takes the layout wanted from the shards, where only its key was lost.
+// restore takes the wanted layout from the shards, if only its key was lost.
 func (g *Registry) restore(ctx context.Context, want *Layout) error {
 	if _, err := g.Load(ctx); !errors.Is(err, ErrNoLayout) {
 		return err
@@ -66,17 +66,17 @@ func (g *Registry) restore(ctx context.Context, want *Layout) error {
 			}
 		}
 	}
-	if known && missing { // These were lost, too, see remake.
+	if known && missing { // Those shards were lost, too, see remake.
 		want.Epoch = NextEpoch(want.Epoch)
 	}
-	// Nobody may find a layout that a shard does not know of yet.
+	// Nobody may find a layout that a shard does not know yet.
 	l := &Layout{Shards: want.Shards, Epoch: want.Epoch, Earlier: want.Earlier}
 	l.keys = g.queue.Shards(l.Polled())
 	return g.raise(ctx, l, 0, l.Polled(), true)
 }
 
-// raise gives shards from, to-1 the layout's fence, where they have a lower one,
-// and, with missing, also where they have none.
+// raise gives shards from to to-1 the layout's fence if theirs is lower, and,
+// with missing, also if they have none.
 func (g *Registry) raise(ctx context.Context, l *Layout, from, to int, missing bool) error {
 	for shard := from; shard < to; shard++ {
 		if _, err := g.fence(ctx, l.keys[shard], l.plan(), missing); err != nil {
@@ -86,8 +86,8 @@ func (g *Registry) raise(ctx context.Context, l *Layout, from, to int, missing b
 	return nil
 }
 
-// fence binds a shard to a plan, and returns the epoch that binds it then. One
-// without meta is made with missing, else it stays so.
+// fence binds a shard to a plan, and returns the epoch that binds it then. With
+// missing, it makes a shard that has no meta.
 func (g *Registry) fence(ctx context.Context, k keys.Shard, p plan, missing bool) (epoch string, err error) {
 	cmd, err := g.conn.Run(ctx, scripts.Fence, []string{k.Meta}, p.epoch, p.content(), scripts.Flag(missing))
 	if err != nil {
@@ -97,8 +97,8 @@ func (g *Registry) fence(ctx context.Context, k keys.Shard, p plan, missing bool
 	return r.Text(1), r.Err
 }
 
-// missing are the shards in use of the layout that have no meta in Redis. With an
-// error some shards were not reached.
+// missing returns the shards in use that have no meta in Redis. With an error
+// some shards were not reached.
 func (g *Registry) missing(ctx context.Context, layout *Layout) ([]int, error) {
 	fences, err := g.fences(ctx, layout.keys, 0, layout.InUse())
 	var missing []int
@@ -110,9 +110,9 @@ func (g *Registry) missing(ctx context.Context, layout *Layout) ([]int, error) {
 	return missing, err
 }
 
-// Repair gives the shards in use that have no meta a new one, and returns them:
-// Redis has lost them, messages and all. With an error some are not made again.
-// Shards that are not reached do not hinder it.
+// Repair gives shards in use without meta a new one, and returns them: Redis
+// has lost them with their messages. With an error some were not made again.
+// Unreachable shards do not stop it.
 func (g *Registry) Repair(ctx context.Context) (lost []int, err error) {
 	layout, err := g.Load(ctx)
 	for range 10 {
@@ -123,7 +123,7 @@ func (g *Registry) Repair(ctx context.Context) (lost []int, err error) {
 		if len(missing) == 0 {
 			return nil, err
 		}
-		// A shard that was dropped meanwhile is missing, too, but not lost.
+		// A shard that was dropped meanwhile is missing, but not lost.
 		now, err := g.Load(ctx)
 		if err != nil {
 			return nil, err
@@ -137,25 +137,24 @@ func (g *Registry) Repair(ctx context.Context) (lost []int, err error) {
 	return nil, errContended
 }
 
-// remake gives shards that Redis has lost a new meta. What was sent before the
-// loss must not take effect after it: what it has met or left there, as a
-// tombstone, is gone. So the shards are made under an epoch that nobody has known
-// before, and the layout is put under it then. Callers of the epoch before are
-// refused where something was lost, and load the layout; elsewhere they go on, and
-// whoever comes with the new epoch raises the fence, so that a node which is down
-// hinders nobody.
+// remake gives shards that Redis has lost a new meta. A run sent before the loss
+// must not take effect after it, since the tombstones that it relies on are gone.
+// So the shards are made under a new epoch, and then the layout gets that epoch.
+// Lost shards refuse callers of the previous epoch, who load the layout again;
+// other shards still accept them, and the first caller with the new epoch raises
+// their fence, so a node that is down stops nobody.
 //
-// Of several callers the first makes a shard. Where their epochs differ between
-// shards, or one dies before the layout has its epoch, whoever meets the
-// difference puts the layout under a newer one, see finish. A change that is under
-// way makes the shards itself: nobody has known its epoch before either.
+// If several callers do this, the first one makes a shard. If the shards end up
+// with different epochs, or a caller dies before the layout has its epoch, whoever
+// meets the difference puts the layout under a newer one, see finish. A change
+// under way makes the shards itself, because its epoch is new, too.
 func (g *Registry) remake(ctx context.Context, layout *Layout, shards []int) error {
 	if layout.next.epoch == "" {
 		next := layout.plan()
 		next.epoch = NextEpoch(layout.Epoch)
 		made, err := g.bind(ctx, layout, shards, next)
 		if made == 0 {
-			return err // Others have done it, or nobody can.
+			return err // Another caller has done it, or nobody can.
 		}
 		now, errRenew := newWriter(g).renew(ctx, layout, next.epoch)
 		if err = errors.Join(err, errRenew); err != nil || now.Epoch == next.epoch {
@@ -166,7 +165,7 @@ func (g *Registry) remake(ctx context.Context, layout *Layout, shards []int) err
 	return err
 }
 
-// bind makes the shards under the plan, and counts them.
+// bind makes the shards under the plan, and returns how many it made.
 func (g *Registry) bind(ctx context.Context, layout *Layout, shards []int, p plan) (bound int, all error) {
 	for _, shard := range shards {
 		epoch, err := g.fence(ctx, layout.keys[shard], p, true)

@@ -13,41 +13,40 @@ import (
 )
 
 const (
-	// fencesPerStep is how many shards one step looks at while no change is open,
-	// fencesPerGlance how many a glance does.
+	// fencesPerStep is how many shards one Step checks while no change is open,
+	// fencesPerGlance how many one Glance does.
 	fencesPerStep   = 256
 	fencesPerGlance = 16
 	// pagesPerStep is how many pages of ids one step reads.
 	pagesPerStep = 200
 )
 
-// Keeper keeps up the layout of a queue: one instance calls Step about once a
+// Keeper maintains the layout of a queue. One instance calls Step about once a
 // second while the layout changes or something was lost, and Glance now and then
-// where nothing tells of that. Two of them do no harm. It is not safe for
-// concurrent use.
+// otherwise. Two keepers do no harm. It is not safe for concurrent use.
 type Keeper struct {
 	registry *Registry
 	after    time.Duration // see NewKeeper
-	at       int           // the shard whose fence is looked at next
+	at       int           // the shard whose fence is checked next
 	epoch    string
 	looks    map[int]*look
 }
 
-// NewKeeper returns a keeper of the registry's layout; it does no I/O. Earlier
-// layouts are kept for so long after they have drained: as long as a repeated run
-// of a call may ask them for what it did.
+// NewKeeper returns a keeper of the registry's layout; it does no I/O. It keeps
+// earlier layouts for after once they have drained, which is as long as a
+// repeated run may ask them what the first run did.
 func NewKeeper(registry *Registry, after time.Duration) *Keeper {
 	return &Keeper{registry: registry, after: after}
 }
 
-// Step does a bounded part of what there is to do: it finishes a change that has
-// begun, raises fences that a failover has lost, looks for shards that have
-// drained, forgets earlier layouts that all have, and drops shards that no
-// layout has any more. What it did not do, a later step does.
+// Step does a bounded part of the work, and later steps the rest: it finishes a
+// change that has begun, raises fences that a failover has lost, finds drained
+// shards, forgets earlier layouts once all their shards have drained, and drops
+// shards that no layout has any longer.
 func (k *Keeper) Step(ctx context.Context) error { return k.step(ctx, fencesPerStep) }
 
-// Glance is Step, but for how many shards it looks at where no change is open:
-// the claims of their holders and the calls of producers tell what is wrong there.
+// Glance is Step with fewer shards while no change is open, when claims of holders
+// and calls of producers show what is wrong.
 func (k *Keeper) Glance(ctx context.Context) error { return k.step(ctx, fencesPerGlance) }
 
 func (k *Keeper) step(ctx context.Context, shards int) error {
@@ -74,7 +73,7 @@ func (k *Keeper) step(ctx context.Context, shards int) error {
 		switch {
 		case ahead(f.epoch, layout.Epoch):
 			open = true
-		case from+i >= layout.InUse(): // Finishing the change makes it.
+		case from+i >= layout.InUse(): // Finishing the change makes that shard.
 		case f.epoch == "":
 			lost = true
 		case f.epoch != layout.Epoch || f.content == "":
@@ -96,8 +95,8 @@ func (k *Keeper) step(ctx context.Context, shards int) error {
 	return err
 }
 
-// drain looks for what is left in other places than the layout in force would
-// put it, and forgets the earlier layouts when nothing is.
+// drain looks for messages outside the home that the layout in force gives
+// them, and forgets the earlier layouts when none is left.
 func (k *Keeper) drain(ctx context.Context, layout *Layout, fences []fence) error {
 	g := k.registry
 	youngest, pages, all := int64(0), pagesPerStep, true
@@ -122,17 +121,17 @@ func (k *Keeper) drain(ctx context.Context, layout *Layout, fences []fence) erro
 	return nil
 }
 
-// look is how far one shard was looked through for messages that have another
-// home. It reads the dead letters, the messages and the dead letters again: one
-// that moves meanwhile is seen, or counted among those that came back. The
-// ledger comes last: then no entry of another home can be added to it. What the
-// shard remembers of messages without a row is waited for before all that.
+// look is the progress of a search of one shard for messages with another home. First
+// it waits until the shard's tombstones of messages without a row have expired. Then
+// it reads the dead letters, the messages, and the dead letters again, so that it
+// sees a message that moves meanwhile, or the shard counts that one as come back. The
+// ledger comes last, when no entry with another home can be added to it.
 type look struct {
 	shard   int
-	witness string // a stranger that was there: it need not be looked for again
+	witness string // a stranger found earlier: check it first, which may save the search
 	phase   int
 	cursor  string
-	count   int // how many ids the next page has
+	count   int // how many ids to read next
 	back    string
 	ledger  uint64 // the cursor in the ledger
 	untilMs int64  // see remembers; 0: not known yet
@@ -141,17 +140,17 @@ type look struct {
 // phaseLedger is the phase in which the ledger is read.
 const phaseLedger = 3
 
-// scanPage is how many entries one page has at the most.
+// scanPage limits the entries of a page.
 const scanPage = 1000
 
-// longMemory is longer than a shard remembers what has ended, but for messages
-// without a row, whose compensations may come again.
+// longMemory is longer than a shard keeps a tombstone, except for messages
+// without a row, whose compensations may be delivered again.
 const longMemory = 2 * time.Minute
 
-// pageBytes is how much one page of ids may make Redis read, bodies included.
+// pageBytes is how many bytes Redis may read for one page of ids, bodies included.
 const pageBytes = 256 << 10
 
-// on looks further, at most as many pages as are left.
+// on continues the search, within the pages that are left.
 func (l *look) on(ctx context.Context, g *Registry, layout *Layout, pages *int) error {
 	k := layout.keys[l.shard]
 	if waits, err := l.remembers(ctx, g, k); waits || err != nil {
@@ -178,7 +177,7 @@ func (l *look) on(ctx context.Context, g *Registry, layout *Layout, pages *int) 
 			return err
 		}
 		if l.phase == phaseLedger && l.cursor == "" {
-			return nil // A row of another home has not been told yet.
+			return nil // A row with another home has not been told yet.
 		}
 		if l.phase > phaseLedger {
 			_, err := g.conn.Run(ctx, scripts.Drained, []string{k.Meta}, layout.Epoch, l.back)
@@ -189,12 +188,12 @@ func (l *look) on(ctx context.Context, g *Registry, layout *Layout, pages *int) 
 	return nil
 }
 
-// again begins anew.
+// again restarts the search.
 func (l *look) again() { *l = look{shard: l.shard, untilMs: l.untilMs} }
 
-// remembers reports whether the shard must be kept for what it remembers. Only
-// what was there at the first look can have another home: what comes since is
-// created where the layout puts it.
+// remembers reports whether the shard must be kept for its tombstones. Only
+// those that were there at the first look can have another home: later messages
+// are created where the layout puts them.
 func (l *look) remembers(ctx context.Context, g *Registry, k keys.Shard) (bool, error) {
 	nowMs, _ := g.clock.NowMs()
 	if l.untilMs == 0 {
@@ -237,7 +236,7 @@ func (l *look) page(ctx context.Context, g *Registry, layout *Layout) error {
 	return r.Err
 }
 
-// isThere reports whether the message is in the shard, alive or dead.
+// isThere reports whether the message is in the shard, live or dead.
 func (g *Registry) isThere(ctx context.Context, k keys.Shard, member string) (bool, error) {
 	var lives, dead *redis.BoolCmd
 	_, err := g.conn.Client(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -252,8 +251,8 @@ func (l *look) isStranger(layout *Layout, member string) bool {
 	return l.shard >= layout.Shards || layout.Home(message.SplitMember(member)) != l.shard
 }
 
-// ledgerPage looks for entries of the ledger that have another home. It begins
-// again where it has found one.
+// ledgerPage looks for entries of the ledger with another home. If it finds
+// one, it starts again.
 func (l *look) ledgerPage(ctx context.Context, g *Registry, layout *Layout) error {
 	if l.cursor == "" {
 		l.cursor = "0"

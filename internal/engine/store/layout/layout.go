@@ -1,5 +1,5 @@
-// Package layout keeps how a queue is spread over its shards: what every producer
-// and every bridge must agree on, while it changes too. Package store tells how.
+// Package layout stores how a queue is spread over its shards. All producers and bridges
+// must agree on that, even while it changes. The comment of package store says how.
 package layout
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
-// MaxShards is how many shards a queue may have.
+// MaxShards limits the shards of a queue.
 const MaxShards = 4096
 
 var (
@@ -29,26 +29,26 @@ var (
 	ErrShards = fmt.Errorf("shards must be from 1 to %d", MaxShards)
 )
 
-// Layout is how a queue is spread: what every producer and every bridge must
-// agree on.
+// Layout says how a queue is spread over its shards. All producers and bridges
+// must agree on it.
 type Layout struct {
 	// Shards is how many shards the queue has, see [Registry.SetShards].
 	Shards int
-	// Epoch tells the layout from every other one: each change makes another,
-	// and so does making a queue anew that was wiped.
+	// Epoch identifies the layout: each change makes a new one, and so does
+	// making a wiped queue again.
 	Epoch string
 	// Sink is the broker whose rules the topics must follow.
 	Sink message.SinkType
 	// MaxMessage is the size limit of a message, in bytes.
 	MaxMessage int
 	Rules      Rules
-	// Earlier are the shard counts of earlier layouts, oldest first, whose
-	// messages have not all left yet.
+	// Earlier are the shard counts of earlier layouts that still have messages,
+	// oldest first.
 	Earlier []int
 	// Next is the shard count of a change that has begun and is not published
 	// yet; 0 if there is none.
 	Next int
-	// Retired are the counters of shards that were dropped, summed up by name.
+	// Retired are the counters of dropped shards, summed by name.
 	Retired map[string]int64
 
 	next     plan
@@ -57,28 +57,28 @@ type Layout struct {
 	keys     []keys.Shard
 }
 
-// Age is how long ago Redis told it.
+// Age returns how long ago the layout was read from Redis.
 func (l *Layout) Age() time.Duration { return time.Since(l.loaded) }
 
-// Polled is how many shards may have a fence: those in use, and those of a
+// Polled returns how many shards may have a fence: those in use, and those of a
 // change that is not published yet.
 func (l *Layout) Polled() int { return max(l.InUse(), l.next.polled()) }
 
-// InUse is how many shards may hold messages: those of the layout in force and
-// of the earlier ones that live. Each of them has its meta. Those that a change
-// adds are not among them until it is published.
+// InUse returns how many shards may hold messages: those of the layout in force
+// and of the live earlier ones. Each of them has its meta. Shards that a change
+// adds count once it is published.
 func (l *Layout) InUse() int { return l.plan().polled() }
 
-// SameLife reports whether both are layouts of one making of the queue: it is
-// false where Redis was wiped between them.
+// SameLife reports whether both layouts belong to one life of the queue, that
+// is, whether Redis was not wiped between them.
 func (l *Layout) SameLife(other *Layout) bool {
 	return l.Life() == other.Life()
 }
 
-// Life tells a queue from the one that had its name before Redis was wiped.
+// Life distinguishes the queue from one of the same name before Redis was wiped.
 func (l *Layout) Life() string { return LifeOf(l.Epoch) }
 
-// LifeOf is the life that an epoch is of, empty where it is none.
+// LifeOf returns the life in an epoch, empty if it has none.
 func LifeOf(epoch string) string {
 	_, life := parseEpoch(epoch)
 	return life
@@ -90,16 +90,16 @@ func (l *Layout) HasChanged() bool {
 	return counter > 1
 }
 
-// Keys are the keys of the shards that may have a fence, by their numbers.
+// Keys returns the keys of the shards that may have a fence, by number.
 func (l *Layout) Keys() []keys.Shard { return l.keys }
 
 func (l *Layout) plan() plan { return plan{epoch: l.Epoch, shards: l.Shards, earlier: l.Earlier} }
 
-// Home is the shard where the message would be created.
+// Home returns the shard in which the message would be created.
 func (l *Layout) Home(id, key string) int { return Home(key, id, l.Shards) }
 
-// Homes are the shards where a message may be, each once; the last is where
-// it would be created.
+// Homes returns the shards in which a message may be, each once; it would be
+// created in the last one.
 func (l *Layout) Homes(id, key string) []int {
 	return l.AppendHomes(make([]int, 0, 1+len(l.Earlier)), id, key)
 }
@@ -137,10 +137,10 @@ func parseLayout(fields map[string]string) (*Layout, bool) {
 	return layout, ok && okDropping && err == nil && errRules == nil
 }
 
-// Home returns the shard, 0 to shards-1, of the message (key, id): the jump
-// hash of the key, or of the id where the key is empty. All messages of one key
-// live in one shard, which is what keeps them in order. shards must be positive. What is
-// stored is found by it, so it never changes.
+// Home returns the shard, 0 to shards-1, of the message (key, id): the jump hash of the
+// key, or of the id if the key is empty. All messages of one key live in one shard,
+// which keeps them in order. shards must be positive. Stored messages are found by this
+// function, so it must never change.
 func Home(key, id string, shards int) int {
 	if key == "" {
 		key = id
@@ -149,8 +149,8 @@ func Home(key, id string, shards int) int {
 }
 
 // jump is the jump consistent hash of Lamping and Veach, "A Fast, Minimal
-// Memory, Consistent Hash Algorithm" (2014): growing from n to m buckets moves
-// only what must move.
+// Memory, Consistent Hash Algorithm" (2014). Growing from n to m buckets moves
+// no more keys than necessary.
 func jump(hash uint64, buckets int) int {
 	var bucket, next int64 = -1, 0
 	for next < int64(buckets) {
@@ -161,35 +161,35 @@ func jump(hash uint64, buckets int) int {
 	return int(bucket)
 }
 
-// Rules are what the configuration of a queue says and its producers must know. Like
-// sink and size limit they change without an epoch: whoever started last with a
-// configuration has set them, and others learn of it within ten seconds.
+// Rules are the part of a queue's configuration that producers must know. Like sink and
+// size limit they change without a new epoch: the last bridge or command that started
+// with a configuration has set them, and the others learn of it within ten seconds.
 type Rules struct {
-	// Topics are those that the queue takes.
+	// Topics are the topics that the queue accepts.
 	Topics message.Topics `json:"topics,omitempty"`
-	// History says which ends of messages are remembered.
+	// History limits which ends of messages are remembered.
 	History History `json:"history,omitzero"`
 }
 
-// History limits how many ends of messages a queue remembers; the zero value is none.
+// History limits the ends of messages that a queue remembers; the zero value means none.
 type History struct {
-	// Count is how many, over all shards: each has its even part.
+	// Count is the limit over all shards, each of which has an even part.
 	Count int `json:"count"`
-	// Age is for how long.
+	// Age is how long an end is remembered.
 	Age time.Duration `json:"age"`
 }
 
 // IsKept reports whether the queue remembers any ends.
 func (h History) IsKept() bool { return h.Count > 0 && h.Age > 0 }
 
-// historyOfShard is the limit of one shard of the layout, as the scripts take it: how many ends,
-// and for how many milliseconds.
+// historyOfShard returns the limits of one shard as the scripts take them: number of ends, and
+// milliseconds.
 func (l *Layout) historyOfShard() string {
 	return strconv.Itoa(l.EndsOfShard()) + " " + strconv.FormatInt(l.Rules.History.Age.Milliseconds(), 10)
 }
 
-// WithHistory adds the keys of the history, where the queue keeps one, to those of a script
-// that are of shard k, and returns the limits of the shard's part as the scripts take them.
+// WithHistory adds the history's keys in shard k to a script's keys, if the queue keeps a
+// history, and returns the shard's limits as the scripts take them.
 func (l *Layout) WithHistory(k keys.Shard, names []string) (all []string, limits string) {
 	if !l.Rules.History.IsKept() {
 		return names, ""
@@ -198,7 +198,7 @@ func (l *Layout) WithHistory(k keys.Shard, names []string) (all []string, limits
 	return append(names, ended, ends), l.historyOfShard()
 }
 
-// EndsOfShard is how many ends one shard of the layout remembers at the most.
+// EndsOfShard limits how many ends one shard of the layout remembers.
 func (l *Layout) EndsOfShard() int {
 	if !l.Rules.History.IsKept() {
 		return 0
@@ -206,7 +206,7 @@ func (l *Layout) EndsOfShard() int {
 	return (l.Rules.History.Count + l.Shards - 1) / l.Shards
 }
 
-// encode is the rules as the layout's key has them: empty where there are none.
+// encode returns the rules as the layout's key stores them, empty if there are none.
 func (r Rules) encode() (string, error) {
 	text, err := json.Marshal(r)
 	if string(text) == "{}" {
@@ -225,9 +225,9 @@ func parseRules(text string) (r Rules, err error) {
 	return r, nil
 }
 
-// newEpoch is "<counter>-<life>-<change>": the counter grows by one with each
-// change; the life differs for a queue that was wiped and made anew, the change
-// for each change. An empty life is a new one.
+// newEpoch returns "<counter>-<life>-<change>": the counter grows by one with
+// each change, the life is new for a queue that was wiped and made again, and
+// the last part is random. An empty life makes a new one.
 func newEpoch(counter int64, life string) string {
 	var random [12]byte
 	_, _ = rand.Read(random[:]) // It never fails.
@@ -237,7 +237,7 @@ func newEpoch(counter int64, life string) string {
 	return fmt.Sprintf("%d-%s-%s", counter, life, hex.EncodeToString(random[6:]))
 }
 
-// NextEpoch is the epoch of a change that follows upon another of the same life.
+// NextEpoch returns a new epoch that succeeds the given one in the same life.
 func NextEpoch(before string) string {
 	counter, life := parseEpoch(before)
 	return newEpoch(counter+1, life)
@@ -250,25 +250,25 @@ func parseEpoch(epoch string) (counter int64, life string) {
 	return counter, life
 }
 
-// ahead reports whether the epoch of a shard is one that mine does not know: of
-// the same life, not mine, and not older.
+// ahead reports whether a shard's epoch is newer than mine may know: of the
+// same life, not mine, and not older.
 func ahead(epoch, mine string) bool {
 	counter, life := parseEpoch(epoch)
 	myCounter, myLife := parseEpoch(mine)
 	return epoch != mine && life == myLife && counter >= myCounter
 }
 
-// plan is a layout that is being made: what a fence holds.
+// plan is a layout that is being made, as a fence stores it.
 type plan struct {
 	epoch   string
 	shards  int
 	earlier []int
 }
 
-// content is the plan without its epoch, as the shards keep it.
+// content is the plan without its epoch, as the shards store it.
 func (p plan) content() string { return strconv.Itoa(p.shards) + "|" + joinInts(p.earlier) }
 
-// String is the whole plan, as the layout's key keeps it; that of no plan is empty.
+// String is the whole plan, as the layout's key stores it; empty if there is no plan.
 func (p plan) String() string {
 	if p.epoch == "" {
 		return ""
@@ -276,10 +276,10 @@ func (p plan) String() string {
 	return p.epoch + "|" + p.content()
 }
 
-// polled is how many shards may hold messages.
+// polled returns how many shards may hold messages.
 func (p plan) polled() int { return max(p.shards, slices.Max(append([]int{0}, p.earlier...))) }
 
-// parsePlan reads an epoch and the content; ok is false where it is none.
+// parsePlan parses an epoch and the content; ok is false if they are no plan.
 func parsePlan(epoch, content string) (p plan, ok bool) {
 	shards, earlier, found := strings.Cut(content, "|")
 	n, err := strconv.Atoi(shards)
@@ -290,7 +290,7 @@ func parsePlan(epoch, content string) (p plan, ok bool) {
 	return plan{epoch: epoch, shards: n, earlier: list}, true
 }
 
-// succeed is the plan that follows upon others: their shards are earlier ones.
+// succeed returns the plan that succeeds others, whose shards become earlier ones.
 func succeed(epoch string, shards int, before ...plan) plan {
 	p := plan{epoch: epoch, shards: shards}
 	for _, b := range before {

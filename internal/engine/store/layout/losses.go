@@ -13,19 +13,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Loss is what Redis has lost of a queue, as an instance has noticed. It stands in the
-// layout's key until an operator has acknowledged it; what reads the layout reads named
-// fields, and so none of this. Where all is lost, it stands in the layout that is made then.
+// Loss is what Redis has lost of a queue, as an instance has noticed. The layout's key keeps
+// it until an operator acknowledges it; readers of the layout read named fields, so they
+// skip it. If everything was lost, the new layout has it.
 type Loss struct {
-	// ID names it: instances that notice the same give the same one.
+	// ID identifies the loss: instances that notice the same loss use the same one.
 	ID string `json:"-"`
-	// At is when it was noticed first.
+	// At is when it was first noticed.
 	At time.Time `json:"at"`
-	// Instance is who noticed it first.
+	// Instance is the instance that noticed it first.
 	Instance string `json:"instance"`
 	// Kind is what was lost.
 	Kind LossKind `json:"kind"`
-	// Shards are those that were lost, sorted, of [LostShards].
+	// Shards are the lost shards, sorted, if Kind is [LostShards].
 	Shards []int `json:"shards,omitempty"`
 }
 
@@ -34,7 +34,7 @@ type LossKind string
 
 // What may be lost.
 const (
-	// LostQueue is all of it, layout and messages.
+	// LostQueue is the whole queue, layout and messages.
 	LostQueue LossKind = "queue"
 	// LostShards is shards, and the messages in them.
 	LostShards LossKind = "shards"
@@ -44,14 +44,13 @@ const (
 
 const (
 	lossField = "lost:"
-	// MostLosses is how many are kept. Where that many are not acknowledged, there is no
-	// need of more.
+	// MostLosses is how many are kept; operators with that many unacknowledged losses
+	// need no more.
 	MostLosses = 20
 )
 
-// RecordLoss writes down what was lost. The same by several instances is one loss. They do
-// so at about the same time: of shards that two of them add in one moment, some may be
-// missing from the record, and the log has them.
+// RecordLoss records a loss; the same one by several instances is one record. If two
+// instances add shards at the same moment, the record may lack some, which the log has.
 func (g *Registry) RecordLoss(ctx context.Context, loss Loss) error {
 	known, err := g.Losses(ctx)
 	if err != nil {
@@ -77,7 +76,7 @@ func (g *Registry) RecordLoss(ctx context.Context, loss Loss) error {
 	return nil
 }
 
-// Losses are those that nobody has acknowledged, the first one first.
+// Losses returns the losses that nobody has acknowledged, oldest first.
 func (g *Registry) Losses(ctx context.Context) (losses []Loss, err error) {
 	fields, err := g.conn.Client(ctx).HGetAll(ctx, g.queue.Layout()).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -88,7 +87,7 @@ func (g *Registry) Losses(ctx context.Context) (losses []Loss, err error) {
 		if !ok {
 			continue
 		}
-		loss := Loss{Kind: LostQueue} // Told all the same where it cannot be read.
+		loss := Loss{Kind: LostQueue} // Reported even if it cannot be decoded.
 		_ = json.Unmarshal([]byte(text), &loss)
 		loss.ID = id
 		losses = append(losses, loss)
@@ -97,7 +96,7 @@ func (g *Registry) Losses(ctx context.Context) (losses []Loss, err error) {
 	return losses, nil
 }
 
-// Acknowledge forgets the losses of these ids, and counts those that were there.
+// Acknowledge deletes the losses of these ids, and returns how many of them existed.
 func (g *Registry) Acknowledge(ctx context.Context, ids []string) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil

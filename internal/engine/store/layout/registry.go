@@ -18,20 +18,19 @@ import (
 )
 
 // layoutAge is how long a layout is used before it is read again: sink and size
-// limit may be others by now, and earlier layouts, each of which costs a visit more,
-// be forgotten.
+// limit may have changed, and earlier layouts, each of which costs another visit,
+// may be gone.
 const layoutAge = 10 * time.Second
 
-// Registry is where the layout of one queue is found and changed: its key in
-// Redis, the fences of the shards, and the copy that is in use here. It is safe
-// for concurrent use.
+// Registry reads and changes the layout of one queue: its key in Redis, the
+// fences of the shards, and this process' copy. It is safe for concurrent use.
 type Registry struct {
 	conn  *conn.Confirmer
 	clock *clock.Clock // learns from each layout that is loaded
 	queue keys.Queue
 	inUse atomic.Pointer[Layout]
 	stale atomic.Pointer[Layout]    // one that a shard has refused
-	tried atomic.Pointer[time.Time] // when it was last read because of its age, or loaded
+	tried atomic.Pointer[time.Time] // when it was last loaded, or read because of its age
 }
 
 // NewRegistry returns the registry of the queue's layout; it does no I/O.
@@ -44,12 +43,12 @@ func (g *Registry) Load(ctx context.Context) (*Layout, error) {
 	return g.load(ctx, onlyRead, Layout{})
 }
 
-// InUse is the layout that was loaded last, nil before.
+// InUse returns the layout that was loaded last, nil if none was.
 func (g *Registry) InUse() *Layout { return g.inUse.Load() }
 
-// Current is the layout in use, which is loaded when it is first needed, when a
+// Current returns the layout in use. It loads the layout at the first call, after a
 // shard has refused it, and when it is ten seconds old; then one caller tries, once
-// in ten seconds. Its error is [ErrNoLayout] where there is none.
+// in ten seconds. Its error is [ErrNoLayout] if there is none.
 func (g *Registry) Current(ctx context.Context) (*Layout, error) {
 	layout := g.inUse.Load()
 	if layout == nil || layout == g.stale.Load() {
@@ -64,16 +63,16 @@ func (g *Registry) Current(ctx context.Context) (*Layout, error) {
 	return layout, nil
 }
 
-// loadMode says what layout.lua does with a layout, as the script takes it.
+// loadMode tells layout.lua what to do with a layout.
 type loadMode int
 
 const (
-	// onlyRead makes none.
+	// onlyRead changes nothing.
 	onlyRead loadMode = iota
-	// makeOrUpdate makes one where there is none, and gives sink, size limit and rules to one
-	// that is there.
+	// makeOrUpdate makes a layout if there is none, and sets sink, size limit and rules of an
+	// existing one.
 	makeOrUpdate
-	// makeOrKeep makes one where there is none, and leaves one that is there alone.
+	// makeOrKeep makes a layout if there is none, and leaves an existing one alone.
 	makeOrKeep
 )
 
@@ -91,8 +90,8 @@ func (g *Registry) load(ctx context.Context, m loadMode, want Layout) (*Layout, 
 	return g.use(scripts.NewReply(cmd), sentMs)
 }
 
-// use reads the answer of layout.lua or change.lua, which were sent when the clock
-// was at sentMs, and uses it from now on.
+// use decodes the reply of layout.lua or change.lua, which was sent at sentMs, and
+// puts it in use.
 func (g *Registry) use(r *scripts.Reply, sentMs int64) (*Layout, error) {
 	nowMs, list := r.Int(0), r.List(1)
 	if r.Err != nil {
@@ -124,21 +123,21 @@ func (g *Registry) use(r *scripts.Reply, sentMs int64) (*Layout, error) {
 // fence is what a shard's meta says of the layout.
 type fence struct {
 	epoch, content string
-	// drained is "<epoch> <ms>": since when no message is here that has another home.
+	// drained is "<epoch> <ms>": since then no message here has another home.
 	drained string
 	// back counts the dead letters that came back, see drained.lua.
 	back string
-	born time.Time // zero where it is unknown
-	// unread is set where the shard's node has not answered.
+	born time.Time // zero if unknown
+	// unread is set if the shard's node has not answered.
 	unread bool
 }
 
-// BornField is the field of a shard's meta that tells when the shard was made, in
-// milliseconds: Redis has lost what it had before. Earlier releases have none.
+// BornField is the field of a shard's meta that says when the shard was made, in milliseconds;
+// if it had messages before, Redis has lost them. Earlier releases do not write it.
 const BornField = "born"
 
-// Born is since when each shard in use of the layout has what it has, by Redis'
-// clock; zero where a shard is missing, or was made by an earlier release.
+// Born returns when each shard in use was made, by Redis' clock; zero if a
+// shard is missing, or was made by an earlier release.
 func (g *Registry) Born(ctx context.Context, layout *Layout) ([]time.Time, error) {
 	fences, err := g.fences(ctx, layout.keys, 0, layout.InUse())
 	born := make([]time.Time, len(fences))
@@ -148,7 +147,7 @@ func (g *Registry) Born(ctx context.Context, layout *Layout) ([]time.Time, error
 	return born, err
 }
 
-// fences reads those of the shards from, to-1. With an error it has read some.
+// fences reads the fences of the shards from to to-1. With an error it has read some of them.
 func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int) (list []fence, err error) {
 	cmds, err := conn.AskShards(ctx, g.conn.Client(ctx), shards[from:to], func(pipe redis.Pipeliner, k keys.Shard) *redis.SliceCmd {
 		return pipe.HMGet(ctx, k.Meta, "epoch", "layout", "drained", "redriven", "replaced", BornField)
@@ -172,8 +171,8 @@ func (g *Registry) fences(ctx context.Context, shards []keys.Shard, from, to int
 	return list, err
 }
 
-// DrainedAt reads the field drained of a shard's meta: when the shard had drained
-// for the layout of that epoch.
+// DrainedAt decodes the field drained of a shard's meta: when the shard had
+// drained for the layout of that epoch.
 func DrainedAt(drained, epoch string) (ms int64, ok bool) {
 	of, at, _ := strings.Cut(drained, " ")
 	ms, err := strconv.ParseInt(at, 10, 64)
@@ -184,18 +183,18 @@ func DrainedAt(drained, epoch string) (ms int64, ok bool) {
 type refusal struct {
 	layout *Layout // the caller's
 	shard  int
-	epoch  string // the shard's, empty where it has none
+	epoch  string // the shard's, empty if it has none
 }
 
 func (r *refusal) Error() string { return "layout has changed" }
 
-// IsRefusal reports whether a shard has refused a run, see [Registry.Reconcile].
+// IsRefusal reports whether err is a shard's refusal, see [Registry.Reconcile].
 func IsRefusal(err error) bool {
 	var r *refusal
 	return errors.As(err, &r)
 }
 
-// Accepted is the refusal of a script that reads, if the shard is bound to another layout than this one.
+// Accepted returns the refusal of a script that reads, if the shard is bound to another layout.
 func (l *Layout) Accepted(r *scripts.Reply, shard int) error {
 	const reload = 1
 	if r.Int(0) != reload {
@@ -204,7 +203,7 @@ func (l *Layout) Accepted(r *scripts.Reply, shard int) error {
 	return l.Refused(r, shard)
 }
 
-// Refused reads a shard's refusal of a run for this layout.
+// Refused decodes a shard's refusal of a run for this layout.
 func (l *Layout) Refused(r *scripts.Reply, shard int) error {
 	epoch := r.Text(2)
 	if r.Err != nil {
@@ -213,13 +212,13 @@ func (l *Layout) Refused(r *scripts.Reply, shard int) error {
 	return &refusal{layout: l, shard: shard, epoch: epoch}
 }
 
-// patience is how long a caller that a fence refuses waits for its layout to be
-// published, before it finishes the change itself.
+// patience is how long a caller refused by a fence waits for the new layout to
+// be published before it finishes the change itself.
 const patience = 250 * time.Millisecond
 
-// Reconcile does what a refusal asks for: it loads the layout anew; gives the shard
-// a new meta where Redis has lost it; raises the fence where a failover has lost
-// that; finishes the change where that has not been done for long. Its errors show again when the caller repeats the run.
+// Reconcile resolves a refusal: it loads the layout again; gives the shard a new meta if Redis has lost it;
+// raises the fence if a failover has lost that; and finishes a change that is overdue. It returns no error,
+// because the caller meets it again when it repeats the run.
 func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -230,7 +229,7 @@ func (g *Registry) Reconcile(ctx context.Context, err error, since time.Time) {
 	switch {
 	case err != nil || r.epoch == layout.Epoch:
 	case r.epoch == "":
-		// Where the layout is another one by now, somebody else may have done it.
+		// If the layout has changed meanwhile, somebody else may have done it.
 		if r.layout.Epoch == layout.Epoch && r.shard < layout.InUse() {
 			_ = g.remake(ctx, layout, []int{r.shard})
 		}

@@ -1,5 +1,5 @@
-// Package pause says how the pauses of a queue stand in Redis: operators write them, each
-// heartbeat of an instance brings them.
+// Package pause is the stored form of a queue's pauses: operators write them, and each
+// heartbeat of an instance returns them.
 package pause
 
 import (
@@ -9,12 +9,12 @@ import (
 )
 
 // Most is how many topics of a queue may be paused at a time: each heartbeat
-// brings them all, and each takes a slot in every shard.
+// returns them all, and each takes a slot in every shard.
 const Most = 256
 
-// Who paused stands beside the pause, in a field that names no topic: topics have no tab.
-// Earlier versions take it for a topic that no message has. It says of which pause it is,
-// since these leave it when they resume.
+// The author of a pause has a field beside the pause, whose name is no topic because it
+// has a tab. Earlier versions take it for a topic without messages, and leave it when
+// they resume, so it also names the pause to which it belongs.
 const byField = "by\t"
 
 // maxBy is how long the name of who has paused may be, in bytes.
@@ -23,16 +23,16 @@ const maxBy = 128
 // Pause is a pause of a queue or of a topic.
 type Pause struct {
 	Since time.Time
-	// By is who has paused it; empty where that is not known: a version before this one did.
+	// By is who has paused it; empty if an earlier version did, which does not record that.
 	By string
 }
 
-// ByField is the field that says who has paused a topic, and by as it stands there.
+// ByField returns the field for the author of a topic's pause, and the form of by in it.
 func ByField(topic, by string) (field, text string) {
 	return byField + topic, strings.ToValidUTF8(by[:min(len(by), maxBy)], "")
 }
 
-// Parse reads the hash of pauses by topic; the empty one is the whole queue.
+// Parse decodes the hash of pauses by topic; the empty topic stands for the whole queue.
 func Parse(fields map[string]string) map[string]Pause {
 	pauses := make(map[string]Pause, len(fields))
 	for topic, since := range fields {

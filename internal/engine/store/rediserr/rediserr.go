@@ -1,5 +1,5 @@
-// Package rediserr tells what an error of a command says: whether the command
-// ran, and why it failed.
+// Package rediserr classifies the errors of commands: whether the command ran,
+// and why it failed.
 package rediserr
 
 import (
@@ -20,14 +20,14 @@ var transient = []string{
 	"NOREPLICAS", "MISCONF", "OOM",
 }
 
-// Class is what an error tells about a run of a script.
+// Class says what an error means for a run of a script.
 type Class int
 
 // The classes.
 const (
-	// Lost: it may have run, may run yet, or not.
+	// Lost: it may have run, may still run, or neither.
 	Lost Class = iota
-	// NotRun: it did certainly not run; the same run may be repeated.
+	// NotRun: it certainly did not run; the same run may be repeated.
 	NotRun
 	// Full: it did not run for lack of memory.
 	Full
@@ -44,9 +44,9 @@ var (
 	ErrNotSent = errors.New("not sent")
 )
 
-// beforeSent are how errors begin that go-redis has no type or value for, but
-// makes only before it sends a command: no sentinel knows the primary (whatever
-// the cause, which is wrapped), and the handshake of a new connection failed.
+// beforeSent are the prefixes of errors that have no type or value in go-redis, and
+// that it returns only before it sends a command: no sentinel knows the primary
+// (whatever the cause, which is wrapped), and the handshake of a new connection failed.
 var beforeSent = []string{
 	"redis: all sentinels specified in configuration are unreachable",
 	"redis: no sentinels configured",
@@ -69,7 +69,7 @@ func wasSent(err error) bool {
 	return true
 }
 
-// Classify says what err tells.
+// Classify returns the class of err.
 func Classify(err error) Class {
 	network := new(net.OpError)
 	switch {
@@ -100,7 +100,7 @@ func Classify(err error) Class {
 		return Full
 	}
 	if redis.IsMaxClientsError(err) {
-		return NotRun // Its code is ERR, as that of errors of a script.
+		return NotRun // Its code is ERR, like that of a script's errors.
 	}
 	if slices.Contains(transient, code) {
 		return NotRun
@@ -109,8 +109,8 @@ func Classify(err error) Class {
 }
 
 // Cause says why a call to Redis failed: what Redis or the network said, without
-// a login, and without what differs from one try to the next (the local port).
-// That time ran out is the cause only where nothing else is known.
+// a login, and without what differs from one try to the next (the local port). A
+// timeout is the cause only if nothing else is known.
 func Cause(err error) string {
 	var reply redis.Error
 	network := new(net.OpError)
@@ -135,7 +135,7 @@ func IsLateness(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrPoolTimeout)
 }
 
-// Telling is which of two errors in a row is told at the end: the later one,
+// Telling returns the more telling of two successive errors: the later one,
 // unless it says only that time ran out, and the earlier one says why.
 func Telling(earlier, later error) error {
 	if earlier != nil && IsLateness(later) && !IsLateness(earlier) {

@@ -1,6 +1,6 @@
-// Package rights tells what a user of Redis must be allowed, and no more: by the
-// commands of the scripts that its role runs, and those that Go calls beside them.
-// Tests compare uses.go with the code, and leave out one right at a time.
+// Package rights lists the least rights that a user of Redis needs: the commands
+// of the scripts that its role runs, and those that Go calls in addition. Tests
+// compare uses.go with the code, and leave out one right at a time.
 package rights
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 )
 
-// Role is what a user of Redis does.
+// Role is the role of a user of Redis.
 type Role string
 
 // The roles.
@@ -21,16 +21,16 @@ const (
 	Producer Role = "producer"
 	// Bridge is what `bridge run` logs in as. It may do all that the others may.
 	Bridge Role = "bridge"
-	// Operator is who uses the commands.
+	// Operator uses the commands.
 	Operator Role = "operator"
-	// Viewer is who uses those that change nothing.
+	// Viewer uses the commands that change nothing.
 	Viewer Role = "viewer"
 )
 
-// Roles are all of them.
+// Roles returns all roles.
 func Roles() []Role { return []Role{Producer, Bridge, Operator, Viewer} }
 
-// Setup is what the rights depend on, beside the role.
+// Setup is what the rights depend on, besides the role.
 type Setup struct {
 	// Prefix begins all keys.
 	Prefix string
@@ -40,7 +40,7 @@ type Setup struct {
 	Old bool
 	// Cluster is set for a Redis Cluster, OtherDatabase for one that is not number 0.
 	Cluster, OtherDatabase bool
-	// Fsync is set where the disk is asked to confirm, which Redis before 7.2 cannot.
+	// Fsync is set if the disk is asked to confirm, which Redis before 7.2 cannot.
 	Fsync bool
 }
 
@@ -54,7 +54,7 @@ func For(role Role, s Setup) Rights {
 	u := uses[role]
 	commands := append(Data(role, s.Old), u.connection...)
 	if s.Cluster {
-		// Where a slot moves, its node says ASK. Without COMMAND go-redis asks again with each call.
+		// While a slot moves, its node answers ASK. Without COMMAND go-redis asks again with each call.
 		commands = append(commands, "cluster|slots", "asking", "command")
 	}
 	if s.OtherDatabase {

@@ -7,7 +7,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// use is what a role does with Redis.
+// use is what a role does in Redis.
 type use struct {
 	// scripts are those that it runs; without are commands of theirs that it does not
 	// come to.
@@ -16,7 +16,7 @@ type use struct {
 	// data are the commands on keys that Go calls, connection those of a connection and
 	// of the server.
 	data, connection []string
-	// keys are those of a queue beside its shards'.
+	// keys are the keys of a queue besides its shards'.
 	keys     []func(keys.Queue) string
 	channels []func(keys.Queue) string
 }
@@ -24,14 +24,14 @@ type use struct {
 // login is what every connection needs that has a name. AUTH and HELLO need no right.
 var login = []string{"client|setname", "eval", "evalsha"}
 
-// Who schedules may have to finish a change of the shards that was broken off.
-// It asks INFO how many replicas there are, and does without the answer.
+// A producer may have to finish an interrupted change of the shards. It asks
+// INFO for the number of replicas, and can do without the answer.
 var producing = []*scripts.Script{
 	scripts.Schedule, scripts.Replace, scripts.Put, scripts.Cancel, scripts.Reschedule, scripts.Get,
 	scripts.Layout, scripts.Change, scripts.Fence, scripts.Touch, scripts.Tagged, scripts.Members, scripts.Page,
 }
 
-// What the lists and sums are made of.
+// The scripts behind lists and sums.
 var looking = []*scripts.Script{scripts.Get, scripts.Layout, scripts.Stats, scripts.Page, scripts.Tagged, scripts.Parked}
 
 var uses = map[Role]use{

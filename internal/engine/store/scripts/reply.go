@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrReply is returned where a script has answered what it never should.
+// ErrReply is returned for a script's reply that has the wrong form.
 var ErrReply = errors.New("unexpected reply of script")
 
 // Reply reads the nested arrays of a script's answer. The first value of an
@@ -20,7 +20,7 @@ type Reply struct {
 	Err    error
 }
 
-// NewReply is what the command was answered.
+// NewReply returns the reply to a command.
 func NewReply(cmd *redis.Cmd) *Reply {
 	values, err := cmd.Slice()
 	return &Reply{Values: values, Err: err}
@@ -60,8 +60,8 @@ func (r *Reply) Texts() []string {
 	return texts
 }
 
-// NextPage is how many names the next page of a scan has, after one of so many that has made Redis
-// read so many bytes.
+// NextPage returns how many names the next page of a scan should have, after a page of that many
+// names for which Redis read that many bytes.
 func NextPage(names int, bytes, mostBytes int64, most int) int {
 	switch {
 	case bytes > mostBytes:
@@ -89,7 +89,7 @@ func (r *Reply) fail(i int, want string) {
 	}
 }
 
-// CutInt reads a decimal number and the colon behind it, as the scripts pack them.
+// CutInt reads a decimal number and the colon after it, as the scripts pack them.
 func CutInt(s string) (n int64, rest string, ok bool) {
 	for i := 0; i < len(s); i++ {
 		if s[i] == ':' {
@@ -102,7 +102,7 @@ func CutInt(s string) (n int64, rest string, ok bool) {
 
 var errPacked = fmt.Errorf("%w: packed claim", ErrReply)
 
-// CutPacked reads the first message of a claim as that is packed: "length:score:member".
+// CutPacked reads the first message of a packed claim: "length:score:member".
 func CutPacked(packed string) (score int64, member, rest string, err error) {
 	length, rest, ok := CutInt(packed)
 	if !ok {
@@ -128,7 +128,7 @@ func EachPacked(packed string, do func(score int64, member string)) error {
 	return nil
 }
 
-// Flag is a bool as the scripts take it.
+// Flag converts a bool for the scripts.
 func Flag(set bool) int {
 	if set {
 		return 1
@@ -154,7 +154,7 @@ func CutLedger(entry string) (what byte, dueMs int64, maybe bool, member string)
 	return what, dueMs, maybe, member
 }
 
-// CutRoute reads what the key routes tells of a slot: "since_ms length:route reason".
+// CutRoute decodes a slot's entry in the key routes: "since_ms length:route reason".
 func CutRoute(entry string) (since time.Time, route, reason string) {
 	text, rest, _ := strings.Cut(entry, " ")
 	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {

@@ -1,6 +1,6 @@
 // Package scripts holds what Redis runs: one Lua file per verb, each with a
-// header that tells its keys, arguments and answer. Go reads the answers by
-// [Reply]. Who runs a script, and where, is the affair of package conn.
+// header that documents its keys, arguments and answer. Go reads the answers by
+// [Reply]. Package conn runs the scripts.
 //
 // Redis prints a number that a script passes to a command with %.17g, which takes
 // as long as a small command does. So constants are strings, and whole numbers are
@@ -70,9 +70,9 @@ var (
 	Rate       = load("rate")
 )
 
-// What several scripts have in front: that keep the index of tags, and the history, ask
-// for a message's topic, know which ones their caller may touch, give a message another
-// token, tell where one is, and whether a run may take effect now.
+// Shared functions at the beginning of scripts: the index of tags, the history, a
+// message's topic, the topics that a caller may touch, a new token for a message, the
+// place of a message, and whether a run may take effect now.
 const (
 	tags, ends, topic = "shared/tags", "shared/ends", "shared/topic"
 	limit, uid, where = "shared/limit", "shared/uid", "shared/where"
@@ -104,7 +104,7 @@ func script(source string) *Script {
 // which run of a call it is.
 type Command struct{ *redis.Cmd }
 
-// NewCommand is any command that go-redis must not resend.
+// NewCommand returns a command that go-redis must not resend.
 func NewCommand(ctx context.Context, args ...any) Command {
 	return Command{redis.NewCmd(ctx, args...)}
 }
@@ -112,8 +112,8 @@ func NewCommand(ctx context.Context, args ...any) Command {
 // NoRetry turns go-redis' resending off.
 func (Command) NoRetry() bool { return true }
 
-// Command names the script by its SHA-1, which a Redis may not know, or gives it
-// as a whole, by its source.
+// Command runs the script by its SHA-1, which Redis may not know, or by its
+// source.
 func (s *Script) Command(ctx context.Context, bySource bool, keys []string, args []any) Command {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	if bySource {
@@ -129,17 +129,17 @@ func (s *Script) Command(ctx context.Context, bySource bool, keys []string, args
 
 var (
 	// called is the first argument of a call: its command, or one for Redis 7.0 and another
-	// for what came before, or a variable.
+	// one for earlier versions, or a variable.
 	called = regexp.MustCompile(`redis\.p?call\(([^,)]*)`)
-	// listed are the commands of a call by a variable.
+	// listed are the commands of a call whose command is a variable.
 	listed  = regexp.MustCompile(`(?m)^ *-- CALLS ([A-Z]+(?: or [A-Z]+)*)\.$`)
 	command = regexp.MustCompile(`[A-Z]{3,}`)
 	literal = regexp.MustCompile(`'[A-Z]+'`)
 )
 
-// Commands are what the script may call, in lower case and in their order: by its
-// calls, and, where a variable has the command, by the line of its comment that
-// begins with CALLS.
+// Commands returns the commands that the script may call, in lower case and
+// sorted: those of its calls, and, for a call by a variable, those in the comment
+// that begins with CALLS.
 func (s *Script) Commands() []string {
 	found := map[string]bool{}
 	add := func(text string) {

@@ -1,7 +1,6 @@
-// Package sound says what must hold of what the keys of a shard have: invariant I6, and
-// that a history is whole and no longer than its queue keeps it.
-// It is pure: who reads the keys, and at one instant or not, is the affair of its
-// callers. mend.lua judges again by the same kinds, and mends.
+// Package sound says what must hold between the keys of a shard: invariant I6, and that
+// a history is whole and within its queue's limits. It is pure; callers read the keys,
+// atomically or not. mend.lua judges again by the same kinds, and repairs.
 package sound
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// Kind is what is wrong with an entry.
+// Kind is a kind of fault.
 type Kind string
 
 // The kinds of a message.
@@ -33,11 +32,11 @@ const (
 	// that is not listed.
 	NoLetter       Kind = "no_letter"
 	UnlistedLetter Kind = "unlisted_letter"
-	// StrayAttempts are those of a message that is not there.
+	// StrayAttempts are attempts without their message.
 	StrayAttempts Kind = "stray_attempts"
 	// Unreadable cannot be decoded: the message, its attempts, or its dead letter.
 	Unreadable Kind = "unreadable"
-	// WrongHome is a message that lives in a shard where nobody looks for it.
+	// WrongHome is a message in a shard where no call looks for it.
 	WrongHome Kind = "wrong_home"
 	// NoTag lacks the entry of one of its tags, StrayTag is an entry of a message that
 	// lacks the tag, or is not there.
@@ -51,15 +50,15 @@ const (
 	NoClaim     Kind = "no_claim"     // a deadline of no claim
 	NoExpiry    Kind = "no_expiry"    // a tombstone that would stay for ever
 	NoTombstone Kind = "no_tombstone" // an expiry of no tombstone
-	Counters    Kind = "counters"     // what was accepted is not what is there and has ended
+	Counters    Kind = "counters"     // accepted messages are not the sum of present and ended ones
 	Lost        Kind = "lost"         // a shard in use without an epoch, or with another one than the layout
 )
 
-// The kinds of the history, by the id of the message that ended, and as a whole. An end
-// does not say which life of the id it was of: beside a message that lives it is none.
+// The kinds of the history, by the id of the message that ended, and as a whole. An end does
+// not say to which life of the id it belongs, so an end beside a live message is no fault.
 const (
-	NoEnd       Kind = "no_end"       // it is listed, and what became of the message is lost
-	UnlistedEnd Kind = "unlisted_end" // it is not listed, so nobody tells it, and it would stay for ever
+	NoEnd       Kind = "no_end"       // it is listed, and the end itself is lost
+	UnlistedEnd Kind = "unlisted_end" // it is not listed, so nobody finds it, and it would stay for ever
 	ManyEnds    Kind = "many_ends"    // there are more than the queue keeps
 )
 
@@ -67,11 +66,11 @@ const (
 type Finding struct {
 	Kind Kind
 	// Name is the message's identity in Redis, see [message.Member], or a token; empty
-	// of a shard or its history.
+	// for a shard or its history.
 	Name string
 	// Tag is that of NoTag and StrayTag.
 	Tag string
-	// Detail says more, where there is more to say.
+	// Detail adds details, if there are any.
 	Detail string
 }
 
@@ -79,7 +78,7 @@ func (f Finding) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %q %s %s", f.Kind, f.Name, f.Tag, f.Detail))
 }
 
-// Message is what the keys of a shard have under one identity. A nil string is not there.
+// Message is what the keys of a shard have under one identity. A nil string is missing.
 type Message struct {
 	Member                   string
 	Waits, Dead              bool
@@ -87,7 +86,7 @@ type Message struct {
 	Stored, Attempts, Letter *string
 }
 
-// Check returns all that is wrong with the message, what is mended first before the rest.
+// Check returns all faults of the message, in the order in which they are repaired.
 func (m *Message) Check() (found []Finding) {
 	lives, claimed := m.Stored != nil, m.Claims > 0
 	for _, rule := range []struct {
@@ -114,8 +113,8 @@ func (m *Message) Check() (found []Finding) {
 	return found
 }
 
-// unreadable is what cannot be decoded. A letter of a message that has lost its body says
-// so by its reason.
+// unreadable returns why parts cannot be decoded. The dead letter of a message that has
+// lost its body says so in its reason.
 func (m *Message) unreadable() (errs []error) {
 	if m.Stored != nil {
 		errs = append(errs, new(message.Message).Decode(*m.Stored))
@@ -132,7 +131,7 @@ func (m *Message) unreadable() (errs []error) {
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
-// stored is how the message is stored, alive or dead; empty where it is not.
+// stored returns the stored message, live or dead; empty if there is none.
 func (m *Message) stored() string {
 	switch {
 	case m.Stored != nil:
@@ -143,11 +142,11 @@ func (m *Message) stored() string {
 	return ""
 }
 
-// lifeLength is how much of what is stored tells one life of an identity from another:
-// version, scheduled-at, token.
+// lifeLength is the length of the part of a stored message that differs between two
+// lives of an identity: version, scheduled-at, token.
 const lifeLength = 30
 
-// Life tells this life of the identity from another one; empty where there is none.
+// Life identifies this life of the identity; empty if there is none.
 func (m *Message) Life() string {
 	stored := m.stored()
 	return stored[:min(len(stored), lifeLength)]
@@ -160,11 +159,11 @@ func (m *Message) Tags() []string {
 	return decoded.Tags()
 }
 
-// TagEntry is how the index has a message that has the tag.
+// TagEntry returns the index's entry for a message with the tag.
 func TagEntry(tag, member string) string { return tag + "\x00" + member }
 
-// Unpaired are the names that only one of two keys has: each kind says what a name is
-// whose partner is missing.
+// Unpaired returns the names that only one of two keys has, with the kind for each
+// side.
 func Unpaired[A, B any](a map[string]A, onlyA Kind, b map[string]B, onlyB Kind) (found []Finding) {
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		if _, ok := b[name]; !ok {
@@ -179,11 +178,11 @@ func Unpaired[A, B any](a map[string]A, onlyA Kind, b map[string]B, onlyB Kind) 
 	return found
 }
 
-// ends are the counters of messages that are there no more.
+// ends are the counters of messages that have ended.
 var ends = []string{"published", "cancelled", "replaced", "purged", "dropped"}
 
-// Sum compares what was accepted with what has ended and what is there, by the counters of
-// the shard's meta.
+// Sum compares the accepted messages with the ended and the present ones, by the counters
+// of the shard's meta.
 func Sum(counters map[string]int64, present int64) (found []Finding) {
 	var ended int64
 	for _, name := range ends {

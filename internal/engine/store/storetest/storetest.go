@@ -144,7 +144,7 @@ func scores(cmd *redis.ZSliceCmd) map[string]int64 {
 	return m
 }
 
-// Counter is one of the counters in meta; 0 where it was never raised.
+// Counter is one of the counters in meta; 0 if it was never raised.
 func (s *Shard) Counter(name string) int64 {
 	n, _ := strconv.ParseInt(s.Meta[name], 10, 64)
 	return n

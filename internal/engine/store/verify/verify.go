@@ -1,6 +1,6 @@
-// Package verify checks invariant I6 of a whole queue, and its history, beside producers and
-// pollers, and mends what can be mended without a guess. Package sound says what must hold: a
-// walk finds suspects by it, and mend.lua judges each again, at one instant.
+// Package verify checks invariant I6 and the history of a whole queue while producers and
+// pollers work, and repairs what it can repair without guessing. Package sound says what must
+// hold. A walk finds suspects, and mend.lua judges each one again atomically.
 package verify
 
 import (
@@ -20,28 +20,28 @@ import (
 
 const (
 	// pageSize is about how many entries one step of a walk reads, and pageBytes how
-	// many bytes of messages Redis may pass over for it.
+	// many bytes of messages Redis may scan for it.
 	pageSize  = 256
 	pageBytes = 1 << 20
-	// saidMost is how many breaches of a shard are remembered, so that each is said once.
+	// saidMost is how many breaches of a shard are remembered, so that each is reported once.
 	saidMost = 100_000
-	// lostDeadline is when a claim that had no deadline may be reclaimed: later than any
-	// instance that lives extends it.
+	// lostDeadline is the new deadline of a claim that had lost its own: any live
+	// instance extends it before that.
 	lostDeadline = time.Minute
-	// lostTombstone is how long a tombstone stays that had no expiry: as long as a broker
-	// may bring a message again.
+	// lostTombstone is the new expiry of a tombstone that had lost its own: as long as a
+	// broker may deliver a compensation again.
 	lostTombstone = 24 * time.Hour
 )
 
-// Options say how a queue is verified.
+// Options configure a verification.
 type Options struct {
-	// Mend mends what can be mended without a guess. A message that has lost its due time
-	// or its body goes to the dead letters, with that reason.
+	// Mend repairs what can be repaired without guessing. A message that has lost its due
+	// time or its body goes to the dead letters, with that reason.
 	Mend bool
-	// Rate is how many entries a second are looked at, at the most; 0: as many as can be.
+	// Rate limits the entries read per second; 0 means no limit.
 	Rate int
-	// Progress, where not nil, is told of every step: how many entries of about how many
-	// were looked at.
+	// Progress, if not nil, is called after every step with the number of entries read,
+	// and about how many there are.
 	Progress func(looked, total int64)
 }
 
@@ -50,11 +50,11 @@ type Breach struct {
 	sound.Finding
 
 	Shard int
-	// Mended is set where it holds again.
+	// Mended is set if it holds again.
 	Mended bool
 }
 
-// verification is that of one queue.
+// verification is the verification of one queue.
 type verification struct {
 	queue  *store.Queue
 	asked  Options
@@ -64,14 +64,14 @@ type verification struct {
 	pace pace
 }
 
-// pace is how far a verification is.
+// pace is the progress of a verification.
 type pace struct {
 	began         time.Time
 	looked, total int64
 }
 
-// Run walks over all shards of a queue in small steps and calls found for each breach; found's
-// error ends it. Its own is [store.ErrNoLayout] where nobody has used the queue.
+// Run checks all shards of a queue in small steps and calls found for each breach. An error of
+// found ends it. Its own error is [store.ErrNoLayout] if nobody has used the queue.
 func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Breach) error) (err error) {
 	v := &verification{queue: queue, asked: asked, found: found, pace: pace{began: time.Now()}}
 	if v.layout, err = queue.AwaitLayout(ctx); err != nil {
@@ -86,7 +86,7 @@ func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Brea
 		if err != nil {
 			return err
 		}
-		// What waits is met in due and msg, and so on.
+		// Waiting messages are read in due and msg, and so on.
 		v.pace.total += 2*(stats[shard].Waiting+stats[shard].Dead+ends) + stats[shard].InFlight
 	}
 	for shard := range stats {
@@ -116,7 +116,7 @@ func (v *verification) shard(ctx context.Context, shard int, stats *inspect.Shar
 	}{
 		{"ZSCAN", k.Due, w.counted(w.look)},
 		{"ZSCAN", k.Dead, w.counted(w.look)},
-		{"HSCAN", k.Msg, w.counted(w.unless(k.Due))}, // What waits was looked at.
+		{"HSCAN", k.Msg, w.counted(w.unless(k.Due))}, // Waiting messages were checked already.
 		{"HSCAN", k.DeadMsg, w.counted(w.unless(k.Dead))},
 		{"HSCAN", k.Attempts, w.unless(k.Due)},
 		{"HSCAN", k.Gone, w.lacking(sound.NoExpiry, w.scored, k.GoneTTL)},
@@ -130,16 +130,16 @@ func (v *verification) shard(ctx context.Context, shard int, stats *inspect.Shar
 	return w.history(ctx)
 }
 
-// walk looks at one shard.
+// walk checks one shard.
 type walk struct {
 	*verification
 	shard int
 	keys  keys.Shard
-	// said are the first breaches: what is in several keys is met several times.
+	// said are the breaches reported so far, since a message in several keys is met several times.
 	said map[sound.Finding]bool
 }
 
-// whole judges the shard as a whole.
+// whole checks the shard's counters and epoch.
 func (w *walk) whole(ctx context.Context, stats *inspect.ShardStats) error {
 	for _, finding := range sound.Sum(stats.Counters, stats.Waiting+stats.InFlight+stats.Dead) {
 		if err := w.breach(finding, false); err != nil {
@@ -149,7 +149,7 @@ func (w *walk) whole(ctx context.Context, stats *inspect.ShardStats) error {
 	if stats.Epoch == w.layout.Epoch {
 		return nil
 	}
-	// It may be that a change of the shards is under way, or just was.
+	// A change of the shards may be under way, or have just ended.
 	layout, err := w.queue.LoadLayout(ctx)
 	if err != nil || layout.Next != 0 || w.shard >= layout.InUse() {
 		return err
@@ -161,7 +161,7 @@ func (w *walk) whole(ctx context.Context, stats *inspect.ShardStats) error {
 	return w.breach(sound.Finding{Kind: sound.Lost, Detail: fmt.Sprintf("the layout has the epoch %s, the shard %q", layout.Epoch, now.Epoch)}, false)
 }
 
-// judgeAll looks again at what looked broken.
+// judgeAll judges the suspects again.
 func (w *walk) judgeAll(ctx context.Context, suspects []sound.Finding) error {
 	for _, suspect := range suspects {
 		if err := w.judge(ctx, suspect, ""); err != nil {
@@ -177,11 +177,11 @@ const (
 	mendMended = 2
 )
 
-// judge looks again at one suspect, at one instant, and mends it if that was asked. life is
-// how the message was stored by which a tag was judged.
+// judge judges one suspect again, atomically, and repairs it if asked to. life is the
+// stored message by which a tag was judged.
 func (w *walk) judge(ctx context.Context, suspect sound.Finding, life string) error {
 	switch suspect.Kind {
-	case sound.Unreadable: // By one value, and so at one instant.
+	case sound.Unreadable: // It is one value, so the judgement is atomic already.
 		return w.breach(suspect, false)
 	case sound.WrongHome:
 		layout, err := w.queue.LoadLayout(ctx)
@@ -198,7 +198,7 @@ func (w *walk) judge(ctx context.Context, suspect sound.Finding, life string) er
 	return w.breach(suspect, answer == mendMended)
 }
 
-// mend runs the script, which mends only where that was asked. most is how many ends may stay.
+// mend runs the script, which repairs only if asked to. most is how many ends may stay.
 func (w *walk) mend(ctx context.Context, suspect sound.Finding, life string, most int) (answer int, err error) {
 	k := w.keys
 	ended, ends := k.History()
@@ -226,7 +226,7 @@ func (w *walk) breach(f sound.Finding, mended bool) error {
 	return w.found(Breach{Finding: f, Shard: w.shard, Mended: mended})
 }
 
-// step counts entries, keeps the pace, and says how far it is.
+// step counts entries, keeps the pace, and reports progress.
 func (w *walk) step(ctx context.Context, entries int) error {
 	p := &w.pace
 	p.looked += int64(entries)

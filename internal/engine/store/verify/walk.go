@@ -16,11 +16,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/sound"
 )
 
-// look looks at some names of a key.
+// look checks some names of a key.
 type look func(context.Context, []string) error
 
-// scan reads a key to its end, some names at a time. A scan returns what is there from its
-// beginning to its end, some of it twice.
+// scan reads a key to its end, some names at a time. It returns every name that is there
+// from its beginning to its end, some of them twice.
 func (w *walk) scan(ctx context.Context, command, key string, look look) error {
 	cursor, count := "0", 1
 	for {
@@ -36,7 +36,7 @@ func (w *walk) scan(ctx context.Context, command, key string, look look) error {
 			if err := errors.Join(r.Err, list.Err); err != nil {
 				return err
 			}
-			cursor, count = next, scripts.NextPage(count, bytes, pageBytes, pageSize) // It passes over the values, too.
+			cursor, count = next, scripts.NextPage(count, bytes, pageBytes, pageSize) // It reads the values, too.
 			return nil
 		})
 		if err != nil {
@@ -53,7 +53,7 @@ func (w *walk) scan(ctx context.Context, command, key string, look look) error {
 	}
 }
 
-// counted counts what is looked at towards the total.
+// counted counts the checked names towards the total.
 func (w *walk) counted(look look) look {
 	return func(ctx context.Context, names []string) error {
 		if err := look(ctx, names); err != nil {
@@ -63,7 +63,7 @@ func (w *walk) counted(look look) look {
 	}
 }
 
-// unless looks at those that are not in a sorted set.
+// unless checks the names that are not in a sorted set.
 func (w *walk) unless(key string) look {
 	return func(ctx context.Context, members []string) error {
 		there, err := w.scored(ctx, key, members)
@@ -74,7 +74,7 @@ func (w *walk) unless(key string) look {
 	}
 }
 
-// scored are those of the names that a sorted set has.
+// scored returns those of the names that a sorted set has.
 func (w *walk) scored(ctx context.Context, key string, names []string) (map[string]bool, error) {
 	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]bool, error) {
 		cmds, err := w.queue.Redis(ctx).Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -91,7 +91,7 @@ func (w *walk) scored(ctx context.Context, key string, names []string) (map[stri
 	})
 }
 
-// hashed are those of the names that a hash of short values has.
+// hashed returns those of the names that a hash of short values has.
 func (w *walk) hashed(ctx context.Context, key string, names []string) (map[string]bool, error) {
 	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]bool, error) {
 		values, err := w.queue.Redis(ctx).HMGet(ctx, key, names...).Result()
@@ -103,7 +103,7 @@ func (w *walk) hashed(ctx context.Context, key string, names []string) (map[stri
 	})
 }
 
-// missing is the error of a pipeline, but that something was not there.
+// missing returns the error of a pipeline, and nil if it only says that something does not exist.
 func missing(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil
@@ -111,13 +111,13 @@ func missing(err error) error {
 	return err
 }
 
-// look checks messages, and judges again what looks broken.
+// look checks messages, and judges suspects again.
 func (w *walk) look(ctx context.Context, members []string) error {
 	return w.lookIn(ctx, members, false)
 }
 
-// lookIn is look; claimed messages are looked for in the claims whatever else is known of
-// them, others only where they are nowhere else.
+// lookIn is look. It searches the claims for claimed messages in any case, and for others
+// only if they are nowhere else.
 func (w *walk) lookIn(ctx context.Context, members []string, claimed bool) error {
 	for part := range slices.Chunk(members, pageSize) {
 		messages, err := w.read(ctx, part)
@@ -144,14 +144,14 @@ func (w *walk) lookIn(ctx context.Context, members []string, claimed bool) error
 func (w *walk) check(ctx context.Context, m *sound.Message) error {
 	suspects := m.Check()
 	isThere := m.Waits || m.Stored != nil || m.Dead || m.Letter != nil
-	if isThere && !slices.Contains(w.layout.Homes(message.SplitMember(m.Member)), w.shard) { // Nobody looks for it here.
+	if isThere && !slices.Contains(w.layout.Homes(message.SplitMember(m.Member)), w.shard) { // No call looks for it here.
 		suspects = append(suspects, sound.Finding{Kind: sound.WrongHome, Name: m.Member})
 	}
 	return w.judgeAll(ctx, suspects)
 }
 
-// read reads what the keys but the claims have of the messages, not at one instant: where
-// a message waits is read first, so that what goes its usual way is met somewhere.
+// read reads the messages in all keys but the claims. It is not atomic; it reads due
+// first, so that a message that moves on as usual is seen somewhere.
 func (w *walk) read(ctx context.Context, members []string) ([]sound.Message, error) {
 	messages := make([]sound.Message, len(members))
 	err := w.queue.Repeat(ctx, func(*store.Layout) error {
@@ -202,7 +202,7 @@ func (w *walk) countClaims(ctx context.Context, messages []sound.Message) error 
 	}
 	counts := map[string]int{}
 	for _, packed := range claims {
-		_ = scripts.EachPacked(packed, func(_ int64, member string) { counts[member]++ }) // The walk over the claims tells.
+		_ = scripts.EachPacked(packed, func(_ int64, member string) { counts[member]++ }) // The walk over the claims reports errors.
 	}
 	for i := range messages {
 		messages[i].Claims = counts[messages[i].Member]
@@ -210,14 +210,14 @@ func (w *walk) countClaims(ctx context.Context, messages []sound.Message) error 
 	return nil
 }
 
-// readClaims reads all claims. Windows bound how many there are.
+// readClaims reads all claims, whose number the windows bound.
 func (w *walk) readClaims(ctx context.Context) (map[string]string, error) {
 	return store.Repeat(ctx, w.queue, func(*store.Layout) (map[string]string, error) {
 		return w.queue.Redis(ctx).HGetAll(ctx, w.keys.Claims).Result()
 	})
 }
 
-// claims compares claims with deadlines, and looks at what is in them.
+// claims compares claims with deadlines, and checks their messages.
 func (w *walk) claims(ctx context.Context) error {
 	claims, err := w.readClaims(ctx)
 	if err != nil {
@@ -250,7 +250,7 @@ func (w *walk) claims(ctx context.Context) error {
 	return w.lookIn(ctx, slices.Compact(members), true)
 }
 
-// lacking looks for names that another key has not.
+// lacking finds names that another key lacks.
 func (w *walk) lacking(kind sound.Kind, has func(context.Context, string, []string) (map[string]bool, error), key string) look {
 	return func(ctx context.Context, names []string) error {
 		there, err := has(ctx, key, names)
@@ -269,7 +269,7 @@ func (w *walk) lacking(kind sound.Kind, has func(context.Context, string, []stri
 	}
 }
 
-// checkTags looks for the entries of the messages' tags.
+// checkTags checks that the messages' tags have their entries.
 func (w *walk) checkTags(ctx context.Context, messages []sound.Message) error {
 	owners := map[string]*sound.Message{}
 	for i := range messages {
@@ -301,7 +301,7 @@ func (w *walk) judgeTag(ctx context.Context, kind sound.Kind, entry string, m *s
 	return w.judge(ctx, sound.Finding{Kind: kind, Name: m.Member, Tag: tag}, m.Life())
 }
 
-// tags looks for entries of messages that do not have the tag.
+// tags finds entries of messages that do not have the tag.
 func (w *walk) tags(ctx context.Context, entries []string) error {
 	members := make([]string, len(entries))
 	for i, entry := range entries {
@@ -323,10 +323,10 @@ func (w *walk) tags(ctx context.Context, entries []string) error {
 	return nil
 }
 
-// endsAtOnce is how many ends of a history one script removes at the most.
+// endsAtOnce limits how many ends of a history one script removes.
 const endsAtOnce = 500
 
-// history looks at what a shard remembers, also where its queue keeps no history any more.
+// history checks the ends that a shard remembers, even if its queue no longer keeps a history.
 func (w *walk) history(ctx context.Context) error {
 	if err := w.trim(ctx); err != nil {
 		return err
@@ -338,14 +338,14 @@ func (w *walk) history(ctx context.Context) error {
 	return w.scan(ctx, "HSCAN", ends, w.counted(w.lacking(sound.UnlistedEnd, w.scored, ended)))
 }
 
-// trim looks for more ends than the queue keeps, and removes the oldest, some at a time.
+// trim finds ends beyond the queue's limit, and removes the oldest, some at a time.
 func (w *walk) trim(ctx context.Context) error {
 	there, err := w.countEnds(ctx, w.shard)
 	if err != nil {
 		return err
 	}
 	for trimmed := false; ; trimmed = true {
-		layout, err := w.queue.LoadLayout(ctx) // Somebody may have raised the limit meanwhile.
+		layout, err := w.queue.LoadLayout(ctx) // The limit may have been raised meanwhile.
 		if err != nil {
 			return err
 		}
@@ -367,7 +367,7 @@ func (w *walk) trim(ctx context.Context) error {
 	}
 }
 
-// countEnds counts what a shard remembers.
+// countEnds counts the ends that a shard remembers.
 func (v *verification) countEnds(ctx context.Context, shard int) (int64, error) {
 	ended, _ := v.layout.Keys()[shard].History()
 	return store.Repeat(ctx, v.queue, func(*store.Layout) (int64, error) { return v.queue.Redis(ctx).ZCard(ctx, ended).Result() })

@@ -22,7 +22,7 @@ const mysqlOnly = `mysqlx = OFF
 skip_log_bin
 `
 
-// mysqlRun is the command that runs MySQL, nil where none is asked for.
+// mysqlRun is the command that runs MySQL, nil if none is asked for.
 func mysqlRun() ([]string, error) {
 	name := os.Getenv(mysqlProgramEnv)
 	if name == "" {

@@ -149,7 +149,7 @@ func (p *process) signal(sig syscall.Signal, group bool) error {
 	return nil
 }
 
-// children are those of the leader, in its group or not. Where there is no /proc
+// children are those of the leader, in its group or not. If there is no /proc
 // there are none.
 func (p *process) children() []int {
 	leader := strconv.Itoa(p.group)

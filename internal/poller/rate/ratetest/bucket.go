@@ -9,7 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// Bucket has the rules of the store's: a second's worth at the most, and nothing at first.
+// Bucket has the rules of the store's: a second's worth at most, and nothing at first.
 type Bucket struct {
 	mu    sync.Mutex
 	until map[string]time.Time // the rate is used up

@@ -20,7 +20,7 @@ type column struct {
 // pair is one contender beside another.
 type pair struct {
 	name, base string
-	// goals are what the ratio should be at least or, negative, at the most.
+	// goals are what the ratio should be at least or, negative, at most.
 	goals map[metric]float64
 }
 

@@ -98,7 +98,7 @@ func (b *boxed) schedule(ctx context.Context, requests []delay.Request) ([]delay
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = tx.Rollback() }() // Nothing, where it was committed.
+	defer func() { _ = tx.Rollback() }() // Nothing, if it was committed.
 	results, err := b.box.ScheduleBatch(ctx, tx, b.Queue(), requests)
 	return results, errors.Join(err, tx.Commit())
 }

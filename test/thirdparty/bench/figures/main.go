@@ -112,7 +112,7 @@ func all(ctx context.Context, f figure, brokers []string, r run) error {
 	return errors.Join(problems...)
 }
 
-// world starts one; Options say what it has beside what the flags say.
+// world starts one; Options say what it has besides what the flags say.
 func (r run) world(ctx context.Context, o trial.Options) (*trial.World, error) {
 	o.Binary, o.Broker, o.Shards = r.binary, r.broker, cmp.Or(o.Shards, r.shards)
 	if o.Redis == nil {

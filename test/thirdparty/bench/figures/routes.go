@@ -15,7 +15,7 @@ import (
 // routesFigure compares the lateness of healthy messages beside a topic that fails
 // with that in a world of their own: both at the same time, so that what else the
 // machine does counts for both, and when both are warm. -count messages are due for the topic at the start
-// (6,000), and one in ten of the load is for it. Then it compares that beside what is
+// (6,000), and one in ten of the load is for it. Then it compares that besides what is
 // parked, when nothing more comes for it. Then the topic is healed, and what was parked
 // must arrive: all of it, once, in due order per Key.
 func routesFigure(ctx context.Context, r run) error {

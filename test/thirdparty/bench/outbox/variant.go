@@ -24,7 +24,7 @@ type load struct {
 // producer, PostgreSQL, relay and Redis.
 type result struct {
 	// rate is until everything was where the variant brings it; committed until it
-	// was committed, where that is something else.
+	// was committed, if that is something else.
 	rate, committed float64
 	cpu             [4]time.Duration
 }
