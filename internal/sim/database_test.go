@@ -59,6 +59,7 @@ type write struct {
 type change struct {
 	row    simRow
 	isGone bool
+	age    time.Duration // of the statement
 }
 
 // simRow is what a row of the outbox says.
@@ -468,7 +469,7 @@ func (d *database) tell(w write, r result) {
 	}
 	changes := make([]change, len(r.rows))
 	for i, v := range r.rows {
-		changes[i] = change{rowOf(v), strings.HasPrefix(w.text.text, "DELETE")}
+		changes[i] = change{rowOf(v), strings.HasPrefix(w.text.text, "DELETE"), d.clock().Sub(w.at)}
 	}
 	d.committed(changes)
 }

@@ -20,6 +20,7 @@ type databaseEdge struct {
 	skew       time.Duration
 	isAway     bool
 	isFlaky    bool
+	ofMuch     bool // what is flaky are bridges' commits of several writes, as of an operation and its message, and nothing else
 	isSlow     bool
 	links      []*link // in the order in which they were made, those that have ended, too, for a while
 	made       int
@@ -276,8 +277,13 @@ func (e *databaseEdge) asked(l *link, text string, args []driver.NamedValue, bac
 		return
 	}
 	fate := 99
-	if e.isFlaky {
+	switch {
+	case e.isFlaky && !e.ofMuch:
 		fate = w.random.IntN(40)
+	case e.isFlaky && text == "COMMIT" && len(l.session.writes) > 1 && strings.HasPrefix(l.h.name, "bridge"):
+		if fate = 0; w.chance(10) {
+			fate = w.random.IntN(6)
+		}
 	}
 	noticed := func() time.Duration { return w.between(time.Millisecond, 20*time.Second) }
 	name := l.session.name + ": " + e.brief(text)

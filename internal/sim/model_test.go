@@ -80,6 +80,10 @@ type life struct {
 	rowEnd  string      // as its row tells it
 	isOfJob bool        // a job has moved it
 	isLost  bool        // Redis has lost it, and nothing came back from before: a row's message is put back, and marked
+
+	revision    int64 // the last reschedule by a row that was done
+	isMarked    bool  // from the start: a copy may have been out then
+	isTakenBack bool  // the transaction of its row has done something about it
 }
 
 // copied is one handing over to the broker.

@@ -361,6 +361,7 @@ type boxStory struct {
 	p       *producer
 	id, key string
 	isHot   bool // what is done about it comes at about the time when it is due
+	isLate  bool // it is due now, or when the night is over
 }
 
 // boxBurst has callers write rows.
@@ -370,13 +371,18 @@ func (w *world) boxBurst(d *decision) {
 	}
 	random := d.random()
 	p := w.plan.producers[random.IntN(len(w.plan.producers))]
-	for i := range 1 + random.IntN(10) {
+	isSharp := w.plan.isOfRows || d.kind != "outbox"
+	n := 10
+	if isSharp {
+		n = 4
+	}
+	for i := range 1 + random.IntN(n) {
 		own := rand.New(rand.NewPCG(d.seed, uint64(i)))
 		s := &boxStory{p: p, id: fmt.Sprintf("x%d-%d", d.index, i)}
 		if own.IntN(4) > 0 {
 			s.key = fmt.Sprintf("k%d", own.IntN(4))
 		}
-		s.isHot = w.plan.isOfRows && own.IntN(2) == 0
+		s.isHot, s.isLate = isSharp && own.IntN(2) == 0, d.kind == "evening"
 		s.actor = &actor{w, s.id, own}
 		w.model.identity(message.Member(s.id, s.key)).isOfRows = true
 		w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(s.live) })
@@ -385,7 +391,7 @@ func (w *world) boxBurst(d *decision) {
 			w.after(between(own, time.Millisecond, 10*time.Second), "", func() { w.plan.actors.Go(other.meddle) })
 		}
 		if s.isHot || own.IntN(4) == 0 { // Two write about one identity.
-			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key, isHot: s.isHot}
+			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key, isHot: s.isHot, isLate: s.isLate}
 			w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(other.live) })
 		}
 	}
@@ -394,11 +400,14 @@ func (w *world) boxBurst(d *decision) {
 // live is what becomes of it.
 func (s *boxStory) live() {
 	n, pause := 1+s.random.IntN(4), 20*time.Second
-	if s.isHot {
+	if s.isHot || s.isLate {
 		n, pause = 2*n, 3*time.Second
 	}
 	for i := range n {
-		if i > 0 {
+		switch {
+		case i > 0 && s.isLate: // Something is under way all the time.
+			s.rest(300*time.Millisecond + time.Duration(s.random.Int64N(int64(2*time.Second))))
+		case i > 0:
 			s.rest(between(s.random, time.Millisecond, pause))
 		}
 		if s.w.isOver {
@@ -454,7 +463,7 @@ func (s *boxStory) transact(isFirst bool) {
 	var through sdk.Tx = tx
 	for i := range 1 + s.random.IntN(2) {
 		var l *life
-		if isFirst && i == 0 || s.chance(4) || s.isHot && s.chance(3) {
+		if isFirst && i == 0 || !s.isLate && (s.chance(4) || s.isHot && s.chance(3)) {
 			if tracked == nil && s.chance(2) {
 				tracked = s.p.boxes[delay.Reject].Track(tx)
 				through = tracked
@@ -499,6 +508,13 @@ func (s *boxStory) transact(isFirst bool) {
 
 // when is when a message is to be due.
 func (s *boxStory) when() (delay.When, promise) {
+	if s.isLate && s.w.now() < s.w.plan.morning() {
+		d := between(s.random, 100*time.Millisecond, 10*time.Second)
+		if s.chance(2) {
+			d = 2*d + s.w.plan.morning() - s.w.now()
+		}
+		return delay.After(d), promise{isDelay: true, delay: d}
+	}
 	if s.isHot && !s.chance(8) {
 		d := between(s.random, time.Millisecond, 3*time.Second)
 		return delay.After(d), promise{isDelay: true, delay: d}
@@ -565,10 +581,14 @@ func (m *model) committed(changes []change) {
 		m.rows[row.number] = &row
 		m.w.tell(fmt.Sprintf("  row %d: op %d of %s/%s, status %d, token %s, due %d, target %d, maybe %v, %q", row.number, row.op, row.key, row.id, row.status, row.token,
 			row.dueMs, row.target, row.maybe, row.reason))
-		if row.op == 0 || row.op == 3 {
+		switch {
+		case row.op == 0 || row.op == 3:
 			m.messageRow(was, row)
-		} else {
-			m.operationRow(was, row)
+		case was == nil:
+			m.namesItsRow(row, c.age)
+			m.asksFor(row)
+		default:
+			m.operationRow(*was, row)
 		}
 	}
 }
@@ -666,19 +686,34 @@ func (m *model) cancelledRow(l *life, row simRow) {
 	}
 }
 
-// operationRow looks at the row of a cancel or reschedule.
-func (m *model) operationRow(was *simRow, row simRow) {
+// namesItsRow looks whether a cancel or reschedule that is committed says which message it is about, where one was there all the time.
+func (m *model) namesItsRow(row simRow, age time.Duration) {
+	for _, l := range m.ofIdentity(row) {
+		if r := m.rows[l.row]; r != nil && r.live && row.target == 0 && l.accepted+age+10*time.Second < m.w.now() && !m.was(l.accepted, "database clock") {
+			m.w.fail("§10: row %d (op %d) is about no message, and row %d was there", row.number, row.op, r.number)
+		}
+	}
+}
+
+// operationRow looks at the row of a cancel or reschedule that has changed.
+func (m *model) operationRow(was, row simRow) {
 	l := m.ofRow[row.target]
-	if was == nil || was.dueMs != row.dueMs || was.revision != row.revision {
+	if was.dueMs != row.dueMs || was.revision != row.revision {
 		m.asksFor(row)
 		return
 	}
 	switch {
-	case l == nil || was.status == row.status || row.reason != "" || l.isLoose:
+	case l == nil || was.status == row.status || l.isLoose:
+	case strings.HasPrefix(row.reason, "it may have been published") && m.wasNeverOut(l):
+		m.w.fail("I11: row %d says of %s that it may have been published, and it was never claimed", row.number, l)
+	case row.reason != "":
+	case row.number < l.revision && (row.status == 1 || row.status == 3):
+		m.w.fail("I11: row %d about %s says done, and the later row %d had said so before", row.number, l, l.revision)
 	case row.op == 1 && row.status == 3:
 		m.cancelledRow(l, row)
 	case row.op == 2 && row.status == 1 && l.rowEnd == "":
-		if at := m.rows[row.target]; at != nil && at.revision == row.number && !l.isMoved {
+		l.revision = row.number
+		if at := m.rows[row.target]; at != nil && at.token == row.token && !l.isMoved {
 			m.lastDue(l, row)
 		}
 	case row.status == 4:
@@ -695,13 +730,18 @@ func (m *model) operationRow(was *simRow, row simRow) {
 func (m *model) lastDue(l *life, row simRow) {
 	dues := []time.Time{time.UnixMilli(row.dueMs)}
 	for _, number := range sortedNumbers(m.rows) {
-		if r := m.rows[number]; r.op == 2 && r.status == 0 && r.key == row.key && r.id == row.id {
+		if r := m.rows[number]; number > row.number && r.op == 2 && r.status == 0 && r.key == row.key && r.id == row.id {
 			dues = append(dues, time.UnixMilli(r.dueMs), time.UnixMilli(max(r.revision, r.dueMs)))
 		}
 	}
 	if !l.isOfJob {
 		l.wants = dues
 	}
+}
+
+// wasNeverOut reports whether Redis has had a message all the time since its row was put, and has it, and nobody has claimed it.
+func (m *model) wasNeverOut(l *life) bool {
+	return l.claimedAt < 0 && l.cameAt >= 0 && l.created == 1 && l.removed == "" && !l.isMarked && !m.identity(l.member).isMet && !m.was(l.began, "clock", "database clock")
 }
 
 func (l *life) isWanted(due time.Time) bool { return slices.ContainsFunc(l.wants, due.Equal) }
@@ -718,6 +758,14 @@ func (m *model) rowCame(p *place, before, now facts, script string) {
 		m.w.fail("I2: a %s brings %s, due at %s, which nobody had asked for", script, l, m.stamp(due))
 	case script == "put" && l.removed != "" && !l.isDead && !l.isLoose && !m.was(l.began, "clock"):
 		m.w.fail("I3: a put brings %s back, which a %s has ended at %s", l, l.removed, l.removedAt)
+	case l.isTakenBack && m.w.redis.server.by != nil && strings.HasPrefix(m.w.redis.server.by.name, "producer"):
+		m.w.fail("I12: a push brings %s, about which its transaction has done something else", l)
+	}
+	attempts, _ := m.w.redis.server.field(p.base+"attempts", p.of.member)
+	fields := strings.Fields(attempts)
+	l.isMarked = len(fields) > 2 && fields[2] != "0"
+	if l.isLost && l.hasCopy() && !l.isMarked && !m.was(l.began, "clock", "database clock") {
+		m.w.fail("I11: a %s brings %s back, of which a copy is out, and does not mark it", script, l)
 	}
 	l.took = before.life
 	if l.created++; l.created > 1 {
@@ -770,12 +818,16 @@ func (m *model) rowMoved(l *life, due time.Time, at time.Duration, by string) {
 // asksFor notes what a row that is committed asks for.
 func (m *model) asksFor(row simRow) {
 	for _, other := range m.ofIdentity(row) {
+		other.isTakenBack = other.isTakenBack || other.accepted == m.w.now()
 		other.asked(row)
 	}
 }
 
 // asked notes what another row of the identity asks for.
 func (l *life) asked(row simRow) {
+	if row.target != 0 && row.target != l.row || row.op != 3 && row.number < l.revision {
+		return // It is about another, or too late.
+	}
 	switch row.op {
 	case 1:
 		l.ends, l.isFixed = append(l.ends, "cancel"), false

@@ -85,7 +85,10 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	case p.isOfSink:
 		troubles = ofTopics
 	case p.isOfRows:
-		bursts, troubles = bursts[2:], ofRows
+		bursts, troubles = bursts[3:], ofRows
+		if !p.isCalm {
+			add(actLasts-between(random, 5*time.Second, 10*time.Second), "evening")
+		}
 	}
 	for at := time.Duration(0); at < 2*actLasts; at += between(random, 100*time.Millisecond, 20*time.Second) {
 		add(p.when(at+time.Second), bursts[random.IntN(len(bursts))])
@@ -121,6 +124,9 @@ func (p *plan) when(at time.Duration) time.Duration {
 	}
 	return p.span - 2*actLasts + at
 }
+
+// morning is when bridges are there again.
+func (p *plan) morning() time.Duration { return p.span - actLasts - 10*time.Second }
 
 func (p *plan) layout() store.Layout {
 	return store.Layout{Shards: p.shards, Sink: message.NATS, MaxMessage: message.DefaultMaxSize, Rules: layout.Rules{History: p.history}}

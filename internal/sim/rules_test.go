@@ -222,7 +222,7 @@ func (m *model) rowsKnow(keys, argv []string) func([]any) {
 				m.w.fail("I3: %s is forgotten, and no tombstone keeps a late writer out", token)
 			}
 			for _, number := range sortedNumbers(m.rows) {
-				if r := m.rows[number]; r.token == token && r.live {
+				if r := m.rows[number]; r.token == token && (r.live || r.op == 2 && r.status == 0) {
 					m.w.fail("I12: an end of row %d is forgotten, and its status is %d", number, r.status)
 				}
 			}

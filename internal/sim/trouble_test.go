@@ -138,8 +138,18 @@ func (w *world) trouble(d *decision) {
 			act("job", func(a *actor) { a.job(key) })
 		}, func() {})
 	case "restore":
-		shard := random.IntN(3)
-		w.restore(shard, min(lasts, 5*time.Second))
+		shard, ago := random.IntN(3), min(lasts, 5*time.Second)
+		if !w.plan.box.isThere || random.IntN(3) > 0 {
+			w.restore(shard, ago)
+			return
+		}
+		w.boxBurst(d) // A row is rescheduled, and what it was before is being published when the auditor comes.
+		w.after(1500*time.Millisecond, "", func() {
+			w.restore(shard, ago)
+			w.after(ago-time.Millisecond, "", func() {
+				w.during("hang", 15*time.Second, func() { w.broker.modes[topic] = "hang" }, func() { delete(w.broker.modes, topic) })
+			})
+		})
 	case "takeover": // Of one that does not know yet that it was.
 		lasts = lease + lasts/4
 		w.during("stall", lasts, func() {
@@ -197,22 +207,37 @@ func (w *world) trouble(d *decision) {
 	case "database away":
 		w.during(d.kind, min(lasts, 20*time.Second), func() { w.database.leave(true) }, func() { w.database.leave(false) })
 	case "database flaky":
-		w.during(d.kind, lasts, func() { w.database.isFlaky = true }, func() { w.database.isFlaky = false })
+		w.flakyDatabase(lasts, random.IntN(2) == 0)
 	case "slow database":
 		w.during(d.kind, lasts, func() { w.database.isSlow = true }, func() { w.database.isSlow = false })
 	case "database clock":
 		by := time.Duration(random.IntN(120)-60) * time.Second
 		w.during(d.kind, lasts, func() { w.database.set(by) }, func() { w.database.set(w.plan.box.skew) })
 	case "lost shard":
-		w.during(d.kind, lasts, func() { w.loseShard(random.IntN(4)) }, func() {})
+		w.during(d.kind, lasts, func() {
+			shard := random.IntN(4)
+			if random.IntN(2) == 0 {
+				w.loseShard(shard)
+				return
+			}
+			w.boxBurst(d) // What is published, no row is told any more.
+			w.after(between(random, 300*time.Millisecond, 3*time.Second), "", func() {
+				w.during("database away", 3*time.Second, func() { w.database.leave(true) }, func() { w.database.leave(false) })
+			})
+			w.after(5*time.Second, "", func() { w.loseShard(shard) })
+		}, func() {})
 	case "auditor":
 		w.during(d.kind, max(lasts, 5*time.Second), func() { anyBridge(func(b *bridge) { act("audit", func(a *actor) { a.audit(b) }) }) }, func() {})
+	case "evening": // What bridges have done in Redis, no row says, and when they come back, Redis remembers nothing of it.
+		w.boxBurst(d)
+		w.after(2*time.Second, "", func() { w.flakyDatabase(20*time.Second, true) })
+		w.after(w.plan.morning()-w.now()-time.Second, "", func() { w.flakyDatabase(10*time.Second, true) })
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})
 		}
 		w.isNight = true
-		w.after(w.plan.span-2*actLasts-10*time.Second, "morning", func() {
+		w.after(w.plan.morning()-w.now(), "morning", func() {
 			w.isNight = false
 			for range w.plan.bridges {
 				w.startBridge()
@@ -221,6 +246,13 @@ func (w *world) trouble(d *decision) {
 	default:
 		panic("no trouble: " + d.kind)
 	}
+}
+
+// flakyDatabase has it lose what it is asked, and answers; perhaps only where bridges have written much.
+func (w *world) flakyDatabase(lasts time.Duration, ofMuch bool) {
+	w.during("database flaky", lasts, func() { w.database.isFlaky, w.database.ofMuch = true, ofMuch }, func() {
+		w.database.isFlaky = w.active["database flaky"] > 0 && !w.healed
+	})
 }
 
 func (w *world) slowRedis(lasts time.Duration) {

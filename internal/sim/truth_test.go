@@ -201,6 +201,10 @@ func (m *model) judgePlace(p *place, before, now facts, isDueSet bool) {
 	case script == "claim" && before.state == inFlight && now.state == inFlight && p.claim != s.token && isDueSet:
 	case script == "reschedule" && isDueSet && now.life != nil:
 		m.moved(p, before, now, by)
+	case (script == "renew" || script == "remove") && before.state == inFlight && now != before:
+		m.w.fail("I4: a %s of %s changes %s, which is in flight", script, by, before.life)
+	case script == "renew" && isDueSet && now.life != nil && now.life == before.life: // As its row says.
+		now.life.isDueAt(time.UnixMilli(now.score), m.w.now())
 	case script == "settle" && before.state == dead, script == "reclaim" && before.state != inFlight && now != before:
 		m.w.fail("I5: a %s changes %s, which is not in flight", script, before.life)
 	}
