@@ -27,9 +27,7 @@ APART := test/thirdparty
 PKG ?= $(patsubst %,./internal/%,poller sinks/rabbitmq sinks/kafka engine/store app sinks/nats) ./test/... ./...
 PACKAGES = $(PKG:./%=$(MODULE)/%)
 # Most tests wait for servers, so more of them run at once than there are cores.
-TEST_FLAGS ?= -race -shuffle=on -timeout=20m -p 4 -parallel 8
-# Simulations in one goroutine, which skip themselves under the race detector.
-UNRACED := ./internal/window
+TEST_FLAGS ?= -race -shuffle=on -timeout=20m -p 4 -parallel 4
 FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 SEEDS ?= 2000
@@ -47,7 +45,8 @@ build: ## Build bin/bridge.
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS).
 	$(SERVICES) go test $(TEST_FLAGS) $(PACKAGES)
-	go test $(UNRACED)
+	go test ./internal/window # Simulations in one goroutine skip themselves under the race detector.
+	go test -run Simulation ./internal/poller
 	$(MAKE) sim SEEDS=1000
 	$(MAKE) rates console deploy moves
 	$(MAKE) power CUTS=2

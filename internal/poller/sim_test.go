@@ -75,6 +75,9 @@ func TestSimulationReplays(t *testing.T) {
 
 func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[string]int, trace string) {
 	t.Helper()
+	if isRaced { // One goroutine takes all turns, and takes ten times as long.
+		t.Skip("runs without -race: make test, make quick")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed, log)
 		w.live()

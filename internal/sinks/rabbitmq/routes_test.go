@@ -150,10 +150,10 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 	declare(t, url, topic, nil)
 	proxy := testenv.NewProxy(t, address(t, url))
 	proxy.Rate(100_000)
-	sink := newSink(t, Config{URL: withAddress(t, url, proxy.Addr()), Connections: 1, PublishTimeout: 5 * time.Second})
+	sink := newSink(t, Config{URL: withAddress(t, url, proxy.Addr()), Connections: 1, PublishTimeout: 10 * time.Second})
 	requireOutcome(t, publish(t, sink, newMessage(t, "orders", topic))[0], sinks.Acknowledged, "")
 	large := newMessage(t, "orders", topic)
-	large.Body = make([]byte, 1_000_000)
+	large.Body = make([]byte, 1_500_000)
 	requireOutcome(t, publish(t, sink, large)[0], sinks.Acknowledged, "")
 	require.Len(t, read(t, url, topic, 2), 2)
 }
