@@ -6,7 +6,7 @@ import "slices"
 // go-redis sends by itself, and how scripts are run.
 func CalledByGo() (names []string) {
 	for _, u := range uses {
-		for _, name := range slices.Concat(u.data, u.connection, []string{"waitaof"}) {
+		for _, name := range slices.Concat(u.data, u.connection, []string{"waitaof", "configget"}) {
 			if !slices.Contains(login, name) {
 				names = append(names, name)
 			}
