@@ -61,11 +61,11 @@ func ServeDisk() {
 }
 
 func serve(dir string, seed uint64) error {
+	requests, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	d, err := mount(dir, seed)
 	if err != nil {
-		return err
+		return answers.Encode(answer{Err: err.Error()})
 	}
-	requests, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	for a := (answer{}); ; {
 		if err := answers.Encode(a); err != nil {
 			return errors.Join(err, d.server.Unmount())

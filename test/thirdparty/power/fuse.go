@@ -59,7 +59,7 @@ func mount(dir string, seed uint64) (*disk, error) {
 	now := time.Duration(0)                                                               // Nothing is remembered about a file whose content a cut changes.
 	d.server, err = fuse.Mount(d.dir, &node{root.(*fuse.LoopbackNode), d}, &fuse.Options{ //nolint:forcetypeassert // it is one
 		EntryTimeout: &now, AttrTimeout: &now,
-		MountOptions: wire.MountOptions{DirectMount: true, AllowOther: true, Options: []string{"default_permissions"}},
+		MountOptions: wire.MountOptions{DirectMount: true, AllowOther: true, MaxWrite: 1 << 20, Options: []string{"default_permissions"}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("mount a disk: %w", err)
