@@ -61,7 +61,7 @@ func (n node) look(ctx context.Context, want Want) observation {
 		s.add(Settings(info)...)
 		s.add(info.state()...)
 		s.add(info.durability(want)...)
-		s.add(n.config(ctx, text, want)...)
+		s.add(n.config(ctx, info, want)...)
 	}
 	s.add(n.rights(ctx, want)...)
 	s.clock(ctx, n)
@@ -101,8 +101,7 @@ func (s *observation) clock(ctx context.Context, n node) {
 }
 
 // config asks for what INFO does not tell. Who may not ask is not told more.
-func (n node) config(ctx context.Context, text string, want Want) []check.Finding {
-	info := ParseInfo(text)
+func (n node) config(ctx context.Context, info Info, want Want) []check.Finding {
 	values := map[string]string{}
 	for _, name := range []string{"appendfsync", "min-replicas-to-write", "lua-time-limit"} {
 		answer, err := n.ConfigGet(ctx, name).Result()
@@ -113,7 +112,7 @@ func (n node) config(ctx context.Context, text string, want Want) []check.Findin
 	}
 	limit, err := strconv.ParseInt(values["lua-time-limit"], 10, 64)
 	return found(
-		when(want.Fsync && conn.ConfirmsEarly(text, values["appendfsync"]), check.Finding{
+		when(want.Fsync && conn.ConfirmsEarly(info["redis_version"], values["appendfsync"]), check.Finding{
 			Level: check.Error, Code: "redis_waitaof",
 			What:   "durability fsync is asked for, appendfsync is everysec, and this version confirms before its disk has it",
 			Why:    "nothing is published, or accepted with fsync, since a power cut could take it away",

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/poller/batch"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/window"
@@ -75,7 +76,7 @@ func TestSimulationReplays(t *testing.T) {
 
 func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[string]int, trace string) {
 	t.Helper()
-	if isRaced { // One goroutine takes all turns, and takes ten times as long.
+	if testenv.IsRaced { // One goroutine takes all turns, and takes ten times as long.
 		t.Skip("runs without -race: make test, make quick")
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
@@ -88,7 +89,7 @@ const (
 // it take fifteen times as long.
 func simulate(t *testing.T, sc scenario) (s *simulation) {
 	t.Helper()
-	if isRaced {
+	if testenv.IsRaced {
 		t.Skip("runs without -race: make test, make quick")
 	}
 	if sc.shares == 0 {

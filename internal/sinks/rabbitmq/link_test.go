@@ -51,18 +51,7 @@ func runLink(t *testing.T, l *linktest.Link, auth string) {
 	require.NoError(t, err)
 	secure := listener.Addr().String()
 	require.NoError(t, listener.Close())
-	server := testenv.StartRabbitMQ(t, fmt.Sprintf(`load_definitions = %s
-# plugins: rabbitmq_auth_mechanism_ssl
-listeners.ssl.1 = %s
-ssl_options.cacertfile = %s
-ssl_options.certfile = %s
-ssl_options.keyfile = %s
-ssl_options.verify = verify_peer
-ssl_options.fail_if_no_peer_cert = true
-ssl_cert_login_from = common_name
-auth_mechanisms.1 = PLAIN
-auth_mechanisms.2 = EXTERNAL
-`, definitions, secure, l.Certs.CAFile, l.Certs.ServerCert, l.Certs.ServerKey))
+	server := testenv.StartRabbitMQ(t, "load_definitions = "+definitions+"\n"+listenTLS(secure, l.Certs, true))
 	topic := testenv.Name(t, "topic")
 	declare(t, server.URL(), topic, nil)
 

@@ -41,23 +41,27 @@ func writeDefinitions(t *testing.T) string {
 	return "load_definitions = " + file + "\n"
 }
 
-// TestRefusals has a broker with users, certificates and limits of its own, which takes
-// some logins and messages, and others not.
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	certs, secure := testenv.NewCerts(t), "127.0.0.1:"+testenv.Port(t)
-	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+fmt.Sprintf(`max_message_size = 1000
-# plugins: rabbitmq_auth_mechanism_ssl
+// listenTLS is the part of rabbitmq.conf for a listener with TLS, and logins by password and by certificate.
+func listenTLS(address string, certs testenv.Certs, needsCert bool) string {
+	return fmt.Sprintf(`# plugins: rabbitmq_auth_mechanism_ssl
 listeners.ssl.1 = %s
 ssl_options.cacertfile = %s
 ssl_options.certfile = %s
 ssl_options.keyfile = %s
 ssl_options.verify = verify_peer
-ssl_options.fail_if_no_peer_cert = false
+ssl_options.fail_if_no_peer_cert = %t
 ssl_cert_login_from = common_name
 auth_mechanisms.1 = PLAIN
 auth_mechanisms.2 = EXTERNAL
-`, secure, certs.CAFile, certs.ServerCert, certs.ServerKey))
+`, address, certs.CAFile, certs.ServerCert, certs.ServerKey, needsCert)
+}
+
+// TestRefusals has a broker with users, certificates and limits of its own, which takes
+// some logins and messages, and others not.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	certs, secure := testenv.NewCerts(t), "127.0.0.1:"+testenv.Port(t)
+	server := testenv.StartRabbitMQ(t, writeDefinitions(t)+"max_message_size = 1000\n"+listenTLS(secure, certs, false))
 	t.Run("channel exceptions", func(t *testing.T) { channelExceptions(t, server) })
 	t.Run("TLS", func(t *testing.T) { logins(t, server, secure, certs) })
 }

@@ -20,9 +20,9 @@ import (
 
 // disk is what [Disk] has in its own process.
 type disk struct {
-	dir, below string // what others see, and where it is kept
-	random     *rand.Rand
-	server     *wire.Server
+	below  string // where it keeps what others see
+	random *rand.Rand
+	server *wire.Server
 
 	mu    sync.Mutex
 	files map[uint64]*file // by inode number, those that were written to
@@ -35,19 +35,20 @@ type file struct {
 	since  []change // in their order
 }
 
-// change is a write, or, without data, a new size.
+// change is a write of data, or a new size.
 type change struct {
-	at   int64
-	data []byte
+	at      int64
+	data    []byte
+	resizes bool // to at
 }
 
 // mount mounts a disk at a folder, which keeps what it has beside it.
 func mount(dir string, seed uint64) (*disk, error) {
 	d := &disk{
-		dir: dir, below: dir + "-below",
-		random: rand.New(rand.NewPCG(seed, 1)), files: map[uint64]*file{}, //nolint:gosec // it is repeatable
+		below: dir + "-below", files: map[uint64]*file{},
+		random: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // a seed makes it repeatable
 	}
-	for _, dir := range []string{d.dir, d.below} {
+	for _, dir := range []string{dir, d.below} {
 		if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // a database runs as another user
 			return nil, err
 		}
@@ -56,9 +57,9 @@ func mount(dir string, seed uint64) (*disk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mount a disk: %w", err)
 	}
-	now := time.Duration(0)                                                               // Nothing is remembered about a file whose content a cut changes.
-	d.server, err = fuse.Mount(d.dir, &node{root.(*fuse.LoopbackNode), d}, &fuse.Options{ //nolint:forcetypeassert // it is one
-		EntryTimeout: &now, AttrTimeout: &now,
+	var never time.Duration                                                             // A cut changes files, so the kernel must remember nothing of them.
+	d.server, err = fuse.Mount(dir, &node{root.(*fuse.LoopbackNode), d}, &fuse.Options{ //nolint:forcetypeassert // it is one
+		EntryTimeout: &never, AttrTimeout: &never,
 		MountOptions: wire.MountOptions{DirectMount: true, AllowOther: true, MaxWrite: 1 << 20, Options: []string{"default_permissions"}},
 	})
 	if err != nil {
@@ -140,6 +141,12 @@ func (f *file) sync() {
 	f.keep(len(f.since))
 }
 
+func (f *file) add(c change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.since = append(f.since, c)
+}
+
 // cut keeps the first n changes, and returns how many bytes the others had.
 func (f *file) cut(n int) (lost int) {
 	f.mu.Lock()
@@ -151,14 +158,15 @@ func (f *file) cut(n int) (lost int) {
 	return lost
 }
 
+// keep puts the first n changes on the disk, and forgets the others.
 func (f *file) keep(n int) {
 	for _, c := range f.since[:n] {
-		end := c.at + int64(len(c.data))
-		if grown := end - int64(len(f.synced)); grown > 0 {
-			f.synced = slices.Grow(f.synced, int(grown))[:end]
-			clear(f.synced[end-grown:])
+		end := int(c.at) + len(c.data)
+		if grown := end - len(f.synced); grown > 0 {
+			f.synced = append(f.synced, make([]byte, grown)...)
 		}
-		if copy(f.synced[c.at:], c.data); c.data == nil {
+		copy(f.synced[c.at:], c.data)
+		if c.resizes {
 			f.synced = f.synced[:c.at]
 		}
 	}
@@ -198,11 +206,10 @@ func (n *node) Open(ctx context.Context, flags uint32) (fuse.FileHandle, uint32,
 	if errno != 0 {
 		return nil, 0, errno
 	}
-	h := newHandle(opened, f, flags)
 	if flags&syscall.O_TRUNC != 0 {
-		h.change(0, nil)
+		f.add(change{resizes: true})
 	}
-	return h, more, 0
+	return newWriter(opened, f, flags), more, 0
 }
 
 // Create implements [fuse.NodeCreater].
@@ -215,7 +222,7 @@ func (n *node) Create(ctx context.Context, name string, flags, mode uint32, out 
 	if err != nil {
 		return nil, nil, 0, fuse.ToErrno(err)
 	}
-	return inode, newHandle(opened, f, flags), more, 0
+	return inode, newWriter(opened, f, flags), more, 0
 }
 
 // Setattr implements [fuse.NodeSetattrer].
@@ -224,18 +231,18 @@ func (n *node) Setattr(ctx context.Context, handle fuse.FileHandle, in *wire.Set
 	if !isSized {
 		return n.LoopbackNode.Setattr(ctx, handle, in, out)
 	}
-	f, err := n.disk.fileAt(n.path())
-	if h, ok := handle.(*writer); ok {
-		f, err = h.file, nil // Its name may be gone.
+	var f *file
+	if w, isOpen := handle.(*writer); isOpen {
+		f = w.file // Its name may be gone.
+	} else {
+		var err error
+		if f, err = n.disk.fileAt(n.path()); err != nil {
+			return fuse.ToErrno(err)
+		}
 	}
-	if err != nil {
-		return fuse.ToErrno(err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	errno := n.LoopbackNode.Setattr(ctx, handle, in, out)
 	if errno == 0 {
-		f.since = append(f.since, change{int64(size), []byte{}}, change{int64(size), nil}) // It may grow, or shrink.
+		f.add(change{at: int64(size), resizes: true})
 	}
 	return errno
 }
@@ -277,37 +284,31 @@ func (*reader) PassthroughFd() (int, bool) { return 0, false }
 type writer struct {
 	reader
 
-	file    *file
-	isSynch bool // each write is a sync
+	file   *file
+	isSync bool // each write is a sync
 }
 
-func newHandle(opened fuse.FileHandle, f *file, flags uint32) *writer {
+func newWriter(opened fuse.FileHandle, f *file, flags uint32) *writer {
 	return &writer{reader{opened.(*fuse.LoopbackFile)}, f, flags&(syscall.O_SYNC|syscall.O_DSYNC) != 0} //nolint:forcetypeassert // all are
 }
 
 // Write implements [fuse.FileWriter].
-func (h *writer) Write(ctx context.Context, data []byte, at int64) (uint32, syscall.Errno) {
-	h.file.mu.Lock()
-	defer h.file.mu.Unlock()
-	n, errno := h.LoopbackFile.Write(ctx, data, at)
+func (w *writer) Write(ctx context.Context, data []byte, at int64) (uint32, syscall.Errno) {
+	w.file.mu.Lock()
+	defer w.file.mu.Unlock()
+	n, errno := w.LoopbackFile.Write(ctx, data, at)
 	if errno == 0 && n > 0 {
-		h.file.since = append(h.file.since, change{at, slices.Clone(data[:n])})
-		if h.isSynch {
-			h.file.keep(len(h.file.since))
+		w.file.since = append(w.file.since, change{at: at, data: slices.Clone(data[:n])})
+		if w.isSync {
+			w.file.keep(len(w.file.since))
 		}
 	}
 	return n, errno
 }
 
-func (h *writer) change(at int64, data []byte) {
-	h.file.mu.Lock()
-	defer h.file.mu.Unlock()
-	h.file.since = append(h.file.since, change{at, data})
-}
-
 // Fsync implements [fuse.FileFsyncer].
-func (h *writer) Fsync(context.Context, uint32) syscall.Errno {
-	h.file.sync()
+func (w *writer) Fsync(context.Context, uint32) syscall.Errno {
+	w.file.sync()
 	return 0
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -198,14 +198,12 @@ func (w *waitCommands) result() (c confirmation) {
 	return confirmation{copies: counts[0]}
 }
 
-// early matches what INFO tells of servers whose WAITAOF confirms writes before an fsync has
-// reached them, if appendfsync is everysec: Redis before 8 (redis/redis#13793), and Valkey.
-var early = regexp.MustCompile(`(?m)^(redis_version:7\.|valkey_version:)`)
-
-// ConfirmsEarly reports whether such a server, with that appendfsync, confirms what a power cut
-// takes away.
-func ConfirmsEarly(info, appendfsync string) bool {
-	return appendfsync == "everysec" && early.MatchString(info)
+// ConfirmsEarly reports whether WAITAOF confirms writes before an fsync has reached them, so that
+// a power cut takes what was confirmed. With appendfsync everysec, that is Redis before 8
+// (redis/redis#13793), and Valkey, whose redis_version is 7 as well. Both arguments are as INFO
+// and CONFIG GET have them.
+func ConfirmsEarly(redisVersion, appendfsync string) bool {
+	return appendfsync == "everysec" && strings.HasPrefix(redisVersion, "7.")
 }
 
 // checkFsync asks the node once, before anything is written, whether it can
@@ -225,12 +223,12 @@ func (u *Confirmer) checkFsync(ctx context.Context, anchor string) error {
 		pipe = node.Pipeline()
 	}
 	w := newWaitCommands(ctx, pipe, Durability{Fsync: true}, anchor, time.Millisecond)
-	info, setting := pipe.Info(ctx, "server"), pipe.ConfigGet(ctx, "appendfsync")
+	info, setting := pipe.InfoMap(ctx, "server"), pipe.ConfigGet(ctx, "appendfsync")
 	_, _ = pipe.Exec(ctx)
 	c := w.result()
 	var refusal redis.Error
 	switch {
-	case c.err == nil && ConfirmsEarly(info.Val(), setting.Val()["appendfsync"]):
+	case c.err == nil && ConfirmsEarly(info.Item("Server", "redis_version"), setting.Val()["appendfsync"]):
 		return fmt.Errorf("%w: with appendfsync everysec, this version says so too early", ErrNoFsync)
 	case c.err == nil:
 		u.syncs.Store(node, true)

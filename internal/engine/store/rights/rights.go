@@ -61,7 +61,7 @@ func For(role Role, s Setup) Rights {
 		commands = append(commands, "select")
 	}
 	if s.Fsync && slices.Contains(u.connection, "wait") {
-		commands = append(commands, "waitaof", "info", "config|get") // Some versions confirm too early.
+		commands = append(commands, "waitaof")
 	}
 	if s.Old {
 		for i, name := range commands {

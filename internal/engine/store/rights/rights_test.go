@@ -166,7 +166,7 @@ func isCommand(method string) bool {
 
 // commandOf is the command of a method of go-redis.
 func commandOf(method string) string {
-	for _, suffix := range []string{"WithScores", "Args", "N"} {
+	for _, suffix := range []string{"WithScores", "Args", "Map", "N"} {
 		method = strings.TrimSuffix(method, suffix)
 	}
 	return strings.ToLower(method)

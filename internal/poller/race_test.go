@@ -1,5 +1,0 @@
-//go:build race
-
-package poller
-
-const isRaced = true

@@ -1,5 +1,0 @@
-//go:build race
-
-package window_test
-
-const isRaced = true
