@@ -420,14 +420,23 @@ func TestFastPath(t *testing.T) {
 				_, err := d.js.Publish(ctx, topic, body)
 				return err
 			}))
-		ref, _ = push(box, "compensated") // That it was not pushed is an error, or none: both are fine.
-		d.becomes(ref, "schedule published")
-		for _, id := range []string{pushed, "compensated"} {
-			assert.Equal(t, 1, d.got.of(id), id)
+		counted := func(result string) bool {
+			return strings.Contains(d.page("/metrics"), `delaybridge_compensations_total{queue="orders",result="`+result+`"} `)
 		}
-		d.eventually("it is counted", func() bool { // After the row's transaction, and so perhaps after the row was settled.
-			return strings.Contains(d.page("/metrics"), `delaybridge_compensations_total{queue="orders",result="stored"} 1`)
-		})
+		for try := 0; ; try++ { // On a busy machine the relay may be first, or the second over that a row has.
+			id := fmt.Sprint("compensated-", try)
+			ref, _ = push(box, id) // That it was not pushed is an error, or none: both are fine.
+			d.becomes(ref, "schedule published")
+			assert.Equal(t, 1, d.got.of(id), id)
+			d.eventually("it is counted", func() bool { // After the row's transaction, and so perhaps after the row was settled.
+				return counted("stored") || counted("left") || counted("already_there")
+			})
+			if counted("stored") || try == 20 {
+				break
+			}
+		}
+		assert.Equal(t, 1, d.got.of(pushed))
+		assert.True(t, counted("stored"))
 	})
 }
 

@@ -250,7 +250,7 @@ func (w *world) works() {
 
 // pages are all of them, with what is there once they are drawn.
 var pages = map[string]string{
-	"": "main figure:nth-child(3) svg", "queue": "main svg", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
+	"": "main:has(figure:nth-child(3) svg) tbody tr", "queue": "main:has(svg) section:last-of-type tbody tr", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
 	"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
 }
 
