@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // repeated is a body that is made while it is read: a beginning, one part again and again,
@@ -69,6 +71,9 @@ func TestBodiesAreCountedWhileRead(t *testing.T) { //nolint:paralleltest // it c
 // TestTheLargestBatch: what has as much as may be is taken.
 func TestTheLargestBatch(t *testing.T) {
 	t.Parallel()
+	if testenv.IsRaced {
+		t.Skip("the race detector makes it take longer than a call may; make test runs it without, too")
+	}
 	s := newScene(t, scenery{})
 	headers := map[string]string{}
 	for i := range 62 {

@@ -352,7 +352,7 @@ func TestVerifyBesideLoad(t *testing.T) {
 			for shard := range shards {
 				working.Go(func() { drainShard(ctx, q, shard) })
 			}
-			for range 20 {
+			for range 6 {
 				require.Empty(t, breaches(t, q, true))
 			}
 			stop()
