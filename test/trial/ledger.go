@@ -195,6 +195,19 @@ func (l *Ledger) Missing() int {
 	return missing
 }
 
+// Overdue is how many messages must have arrived if all that was due at an instant has.
+func (l *Ledger) Overdue(at time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	overdue := 0
+	for _, p := range l.promises {
+		if n := len(p.dues); n > 0 && p.missing() && p.dues[n-1].Before(at) {
+			overdue++
+		}
+	}
+	return overdue
+}
+
 // Arrived is how many records have arrived, also those of ids that nobody was
 // promised.
 func (l *Ledger) Arrived() int {
@@ -277,7 +290,7 @@ func (l *Ledger) Report() Report {
 		}
 		if len(p.records) > 0 && p.untruthful() {
 			r.Untruthful++
-			r.Problems = append(r.Problems, id+": said not to be there, arrived all the same")
+			r.Problems = append(r.Problems, id+": said not to be there, arrived all the same"+p.sinceAbsent())
 		}
 		for i, a := range p.records {
 			if a.at.Before(a.due) {
@@ -313,6 +326,15 @@ func (p *promise) promised(due time.Time) bool {
 // that said the message was not there.
 func (p *promise) untruthful() bool {
 	return p.refused || !p.absent.IsZero() && !p.maybe && p.records[0].at.After(p.absent)
+}
+
+// sinceAbsent says how long after such an answer it was: a consumer that is slow, where the
+// broker does not tell when it stored the message, sees little.
+func (p *promise) sinceAbsent() string {
+	if p.absent.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(", %s later", p.records[0].at.Sub(p.absent))
 }
 
 // disordered returns the first copies that arrived after a later one of their Key,
