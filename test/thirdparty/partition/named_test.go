@@ -77,7 +77,7 @@ func TestSplitLoses(t *testing.T) {
 	o, err := trial.Trial{
 		Options: world{broker: "nats"}.options(), Rate: rate, Before: time.Second, Impatient: true,
 		Happen: func(ctx context.Context, w *trial.World) error {
-			return errors.Join(s.Play(ctx, s.hear([]Trouble{s.sides()}, "nats")), w.Group.AwaitFailover(ctx))
+			return errors.Join(s.divide(ctx, w), w.Group.AwaitFailover(ctx))
 		},
 	}.Run(s.context)
 	require.NoError(t, err)
@@ -105,14 +105,20 @@ func (s *site) both(some []*Host, but ...*Host) Trouble {
 	return Trouble{Name: "cut " + names(some) + " ↔ " + names(others), End: away, Links: links}
 }
 
-// sides has the primary, a bridge and the producers on one side, and most of the Sentinels
-// and the replicas on the other.
-func (s *site) sides() Trouble {
-	return s.both([]*Host{s.outside, s.groups["redis"][0], s.groups["bridge"][0], s.groups["sentinel"][0]})
+// divide has the primary, a bridge and the producers on one side, and most of the Sentinels
+// and the replicas on the other, until a replica has become a primary and both were written to.
+func (s *site) divide(ctx context.Context, w *trial.World) error {
+	sides := s.both([]*Host{s.outside, s.groups["redis"][0], s.groups["bridge"][0], s.groups["sentinel"][0]})
+	s.Set(s.hear([]Trouble{sides}, w.Broker.Name())[0].Links)
+	defer s.Set(nil)
+	err := await(ctx, "another primary", func() bool {
+		return slices.ContainsFunc(w.Group.Nodes(), func(node *service.Server) bool { return strings.Contains(node.Log(), "MODE enabled") })
+	})
+	return errors.Join(err, trial.Sleep(ctx, away/2))
 }
 
 func (s *site) split(ctx context.Context, w *trial.World) error {
-	return s.play(ctx, w, []Trouble{s.sides()})
+	return errors.Join(s.divide(ctx, w), s.play(ctx, w, nil))
 }
 
 // fsync is a split of servers that sync once a second, so that a message waits twice for that.
