@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -38,6 +36,7 @@ type Bridge struct {
 	Config string
 
 	binary, log, admin string
+	host               service.Host
 	free               func() // gives the port back
 	command            *exec.Cmd
 	ended              chan error
@@ -61,12 +60,16 @@ type Setup struct {
 }
 
 // NewBridge writes a configuration into dir; it starts nothing.
-func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
+func NewBridge(ctx context.Context, binary, dir string, s Setup) (*Bridge, error) {
+	host, err := service.HostOf(ctx, "bridge")
+	if err != nil {
+		return nil, err
+	}
 	port, free, err := service.ReservePort()
 	if err != nil {
 		return nil, err
 	}
-	admin := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	admin := host.At(port)
 	var queues strings.Builder
 	for _, name := range append([]string{s.Queue}, s.Queues...) {
 		_, _ = fmt.Fprintf(&queues, "  %s: {shards: %d, sink: broker, %s}\n", name, s.Shards, s.QueueKeys)
@@ -74,7 +77,7 @@ func NewBridge(binary, dir string, s Setup) (*Bridge, error) {
 	config := fmt.Sprintf("prefix: %s\nredis: %s\nqueues:\n%ssinks:\n  broker: %s\nadmin: {listen: %q}\n%s\n",
 		s.Prefix, s.Redis, queues.String(), s.Sink, admin, s.Extra)
 	b := &Bridge{
-		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin, free: free,
+		Config: filepath.Join(dir, "bridge.yaml"), binary: binary, log: filepath.Join(dir, "bridge.log"), admin: admin, free: free, host: host,
 	}
 	return b, os.WriteFile(b.Config, []byte(config), 0o600)
 }
@@ -89,7 +92,7 @@ func (b *Bridge) Start(ctx context.Context) error {
 	b.command = exec.CommandContext(context.WithoutCancel(ctx), b.binary, "run", "--config", b.Config)
 	b.command.Stdout, b.command.Stderr = log, log
 	b.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := b.command.Start(); err != nil {
+	if err := b.host.Do(b.command.Start); err != nil {
 		return err
 	}
 	b.ended = make(chan error, 1)

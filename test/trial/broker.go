@@ -16,6 +16,8 @@ type Record struct {
 	// At is when the broker stored it, or, where it does not tell, when the
 	// consumer got it.
 	At time.Time
+	// Seen says that At is when the consumer got it.
+	Seen bool
 }
 
 // Broker is a real broker with what a run needs of it.

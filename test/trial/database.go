@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the producers' driver
@@ -130,6 +131,13 @@ func (d *Database) unfinished(ctx context.Context) (pending, stored int, err err
 // Pending is how many rows the relays have yet to take.
 func (d *Database) Pending(ctx context.Context) (n int, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT count(*) FROM delay_outbox WHERE status = 0").Scan(&n)
+	return n, err
+}
+
+// Overdue is how many messages of rows were due at an instant, and are not known to be out.
+func (d *Database) Overdue(ctx context.Context, at time.Time) (n int, err error) {
+	const query = "SELECT count(*) FROM delay_outbox WHERE op = 0 AND status < 2 AND due_ms < "
+	err = d.DB.QueryRowContext(ctx, query+d.bind(), at.UnixMilli()).Scan(&n)
 	return n, err
 }
 

@@ -85,10 +85,10 @@ func (g *Group) writable(ctx context.Context, dead *service.Server, key string) 
 	defer cancel()
 	var (
 		probes sync.WaitGroup
-		first  = make(chan time.Time, len(g.nodes()))
+		first  = make(chan time.Time, len(g.Nodes()))
 	)
 	defer probes.Wait()
-	for _, node := range g.nodes() {
+	for _, node := range g.Nodes() {
 		if node == dead {
 			continue
 		}

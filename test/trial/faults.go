@@ -36,6 +36,11 @@ type incidents struct {
 	list []Incident
 }
 
+// Happen notes what somebody else has go wrong while it does.
+func (i *incidents) Happen(name string, loss Loss, do func() error) error {
+	return i.happen(name, loss, do)
+}
+
 // happen notes what goes wrong while it does.
 func (i *incidents) happen(name string, loss Loss, do func() error) error {
 	from := time.Now()

@@ -84,7 +84,7 @@ func newWorld(t *testing.T, o trial.Options) *trial.World {
 func startBridges(t *testing.T, w *trial.World, count int) []*trial.Bridge {
 	t.Helper()
 	for range count {
-		b, err := w.SecondBridge()
+		b, err := w.SecondBridge(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, b.Start(t.Context()))
 	}

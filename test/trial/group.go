@@ -81,7 +81,8 @@ func (g *Group) Replicas() int {
 	return 2
 }
 
-func (g *Group) nodes() []*service.Server {
+// Nodes are the servers that hold data, whatever their role.
+func (g *Group) Nodes() []*service.Server {
 	if g.cluster != nil {
 		return g.cluster.Nodes()
 	}

@@ -59,7 +59,12 @@ type arrival struct {
 	order   int
 	at, due time.Time
 	attempt string
+	seen    bool // at is the consumer's
 }
+
+// slowConsumer is how long a message may be on its way from a broker that does not tell when
+// it stored it.
+const slowConsumer = 5 * time.Second
 
 // NewLedger returns an empty ledger.
 func NewLedger() *Ledger {
@@ -175,7 +180,7 @@ func (l *Ledger) take(p *promise, r Record) {
 	}
 	l.got++
 	l.noteShard(p, r)
-	p.records = append(p.records, arrival{order: l.got, at: r.At, due: due, attempt: r.Headers[message.HeaderAttempt]})
+	p.records = append(p.records, arrival{order: l.got, at: r.At, due: due, attempt: r.Headers[message.HeaderAttempt], seen: r.Seen})
 	select {
 	case l.arrived <- struct{}{}:
 	default:
@@ -193,6 +198,19 @@ func (l *Ledger) Missing() int {
 		}
 	}
 	return missing
+}
+
+// Overdue is how many messages must have arrived if all that was due at an instant has.
+func (l *Ledger) Overdue(at time.Time) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	overdue := 0
+	for _, p := range l.promises {
+		if n := len(p.dues); n > 0 && p.missing() && p.dues[n-1].Before(at) {
+			overdue++
+		}
+	}
+	return overdue
 }
 
 // Arrived is how many records have arrived, also those of ids that nobody was
@@ -312,7 +330,11 @@ func (p *promise) promised(due time.Time) bool {
 // untruthful says whether it was refused, or the first copy came after an answer
 // that said the message was not there.
 func (p *promise) untruthful() bool {
-	return p.refused || !p.absent.IsZero() && !p.maybe && p.records[0].at.After(p.absent)
+	stored := p.records[0].at
+	if p.records[0].seen {
+		stored = stored.Add(-slowConsumer)
+	}
+	return p.refused || !p.absent.IsZero() && !p.maybe && stored.After(p.absent)
 }
 
 // disordered returns the first copies that arrived after a later one of their Key,

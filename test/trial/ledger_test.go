@@ -89,14 +89,20 @@ func TestArrivesBeforeItsAnswer(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	s := newScene()
-	s.promise("a", 1)
-	s.promise("b", 1)
+	for _, id := range []string{"a", "b", "c"} {
+		s.promise(id, 1)
+	}
 	s.arrive("a", 1, 1, "1")
-	s.Absent("a")
-	s.Absent("b")
-	require.Equal(t, 1, s.Report().Lost)
-	s.Got(trial.Record{ID: "b", Key: "k", At: time.Now().Add(time.Hour), Headers: map[string]string{
+	for _, id := range []string{"a", "b", "c"} {
+		s.Absent(id)
+	}
+	require.Equal(t, 2, s.Report().Lost)
+	got := trial.Record{ID: "b", Key: "k", At: time.Now().Add(time.Hour), Headers: map[string]string{
 		message.HeaderDueAt: s.at(1).Format(message.TimeFormat), message.HeaderAttempt: "1",
-	}})
+	}}
+	s.Got(got)
+	got.ID, got.At, got.Seen = "c", time.Now().Add(time.Second), true // The broker may have had it in time.
+	s.Got(got)
 	require.Equal(t, 1, s.Report().Wrong())
+	require.Equal(t, 1, s.Report().Untruthful)
 }

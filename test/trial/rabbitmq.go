@@ -72,7 +72,7 @@ func (b rabbitBroker) consume(ctx context.Context, topic string, each func(Recor
 		return err
 	}
 	for d := range deliveries {
-		record := Record{ID: d.MessageId, Headers: map[string]string{}, Body: d.Body, At: time.Now()}
+		record := Record{ID: d.MessageId, Headers: map[string]string{}, Body: d.Body, At: time.Now(), Seen: true}
 		for name, value := range d.Headers {
 			record.Headers[name], _ = value.(string)
 		}

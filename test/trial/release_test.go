@@ -133,7 +133,7 @@ func TestEarlierRelease(t *testing.T) {
 	r.World = newWorld(t, trial.Options{Binary: r.binary, Shards: 32, Redis: persistent()}) // Each bridge gets some of so many shards.
 	r.earlier = r.Bridge
 	var err error
-	r.today, err = r.BridgeOf(binary)
+	r.today, err = r.BridgeOf(t.Context(), binary)
 	require.NoError(t, err)
 	consume(t, r.World)
 

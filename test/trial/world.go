@@ -99,7 +99,7 @@ func newPair(ctx context.Context, o Options) (w *World, stop func() error, err e
 	if w, err = NewWorld(ctx, o); err != nil {
 		return nil, nil, err
 	}
-	second, err := w.SecondBridge()
+	second, err := w.SecondBridge(ctx)
 	if err == nil {
 		err = second.Start(ctx)
 	}
@@ -147,7 +147,7 @@ func makeWorld(ctx context.Context, o Options) (*World, error) {
 		Redis: section, Prefix: "trial", Queue: queueName, Shards: o.Shards, Sink: sink, Extra: extra,
 		Queues: o.Queues, QueueKeys: o.QueueKeys,
 	}
-	if w.Bridge, err = NewBridge(o.Binary, w.Dir, w.setup); err != nil {
+	if w.Bridge, err = NewBridge(ctx, o.Binary, w.Dir, w.setup); err != nil {
 		return w, err
 	}
 	w.queue = store.New(w.RDB, w.setup.Prefix, w.setup.Queue)
@@ -224,15 +224,17 @@ func (w *World) startRedis(ctx context.Context, o Options) (section string, err 
 
 // SecondBridge is another instance with the same configuration but its port.
 // Close ends it.
-func (w *World) SecondBridge() (*Bridge, error) { return w.BridgeOf(w.Bridge.binary) }
+func (w *World) SecondBridge(ctx context.Context) (*Bridge, error) {
+	return w.BridgeOf(ctx, w.Bridge.binary)
+}
 
 // BridgeOf is a second bridge of another build.
-func (w *World) BridgeOf(binary string) (*Bridge, error) {
+func (w *World) BridgeOf(ctx context.Context, binary string) (*Bridge, error) {
 	dir, err := os.MkdirTemp(w.Dir, "second-")
 	if err != nil {
 		return nil, err
 	}
-	b, err := NewBridge(binary, dir, w.setup)
+	b, err := NewBridge(ctx, binary, dir, w.setup)
 	if err == nil {
 		w.others = append(w.others, b)
 	}

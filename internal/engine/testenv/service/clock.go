@@ -22,7 +22,7 @@ type Clock struct{ file *os.File }
 // StartRedisWithClock is [StartRedis] of a server whose clock can be set. It needs Linux and
 // a C compiler.
 func StartRedisWithClock(ctx context.Context, args ...string) (*Server, *Clock, error) {
-	s, err := prepareRedis("", args...)
+	s, err := prepareRedis(ctx, "", args...)
 	if err != nil {
 		return nil, nil, err
 	}

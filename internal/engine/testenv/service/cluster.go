@@ -35,7 +35,7 @@ func StartCluster(ctx context.Context, config ...string) (*Cluster, error) {
 
 func (c *Cluster) start(ctx context.Context, config []string) error {
 	for range 2 * clusterPrimaries {
-		node, err := newClusterNode(config)
+		node, err := newClusterNode(ctx, config)
 		if err != nil {
 			return err
 		}
@@ -59,8 +59,8 @@ func (c *Cluster) start(ctx context.Context, config []string) error {
 
 // newClusterNode reserves the port of the cluster's bus, too: the usual one,
 // 10,000 above, may belong to somebody else.
-func newClusterNode(config []string) (*Server, error) {
-	node, err := newRedisNode("cluster", dataConfig(append([]string{
+func newClusterNode(ctx context.Context, config []string) (*Server, error) {
+	node, err := newRedisNode(ctx, "cluster", dataConfig(append([]string{
 		"cluster-enabled yes", "cluster-config-file nodes.conf",
 		"cluster-node-timeout 2000", "cluster-replica-validity-factor 0", "cluster-allow-replica-migration no",
 	}, config...)...))
@@ -89,7 +89,7 @@ func (c *Cluster) introduce(ctx context.Context, i int, node *Server) error {
 		if i == 0 {
 			return nil
 		}
-		return client.Do(ctx, "cluster", "meet", "127.0.0.1", c.nodes[0].port, c.nodes[0].bus).Err()
+		return client.Do(ctx, "cluster", "meet", c.nodes[0].host.IP, c.nodes[0].port, c.nodes[0].bus).Err()
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 )
 
 //go:embed kafka-pom.xml
@@ -71,7 +70,7 @@ func newKafka(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("kafka")
+	s, err := newServer(ctx, "kafka")
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +108,7 @@ func (s *Server) kafkaReady(ctx context.Context, started int64) error {
 }
 
 func (s *Server) kafkaProperties() string {
-	controller := net.JoinHostPort("127.0.0.1", strconv.Itoa(s.bus))
+	controller := s.host.At(s.bus)
 	return `process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@` + controller + `

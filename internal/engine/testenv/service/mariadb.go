@@ -44,7 +44,7 @@ func StartMariaDB(ctx context.Context, extraConfig string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("mariadb")
+	s, err := newServer(ctx, "mariadb")
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (s *Server) mariaConfig() string {
 	// that starts empties tmpdir of its like, so each has its own.
 	return `[mysqld]
 tmpdir = ` + s.dir + `
-bind_address = 127.0.0.1
+bind_address = ` + s.host.IP + `
 port = ` + strconv.Itoa(s.port) + `
 socket = mariadb.sock
 pid_file = ` + filepath.Join(s.dir, "mariadb.pid") + `

@@ -44,11 +44,11 @@ func StartNATSCluster(ctx context.Context, extraConfig string) (nodes []*Server,
 		if err := node.reserveBus(); err != nil {
 			return nodes, err
 		}
-		routes = append(routes, fmt.Sprintf(`"nats://127.0.0.1:%d"`, node.bus))
+		routes = append(routes, fmt.Sprintf(`"nats://%s"`, node.host.At(node.bus)))
 	}
 	for _, node := range nodes {
-		cluster := fmt.Sprintf("server_name: %q\ncluster {name: test, listen: \"127.0.0.1:%d\", routes: [%s]}\n",
-			node.Addr(), node.bus, strings.Join(routes, ", "))
+		cluster := fmt.Sprintf("server_name: %q\ncluster {name: test, listen: %q, routes: [%s]}\n",
+			node.Addr(), node.host.At(node.bus), strings.Join(routes, ", "))
 		if err := node.configureNATS(cluster + extraConfig); err != nil {
 			return nodes, err
 		}
@@ -72,7 +72,7 @@ func newNATS(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("nats")
+	s, err := newServer(ctx, "nats")
 	if err != nil {
 		return nil, err
 	}

@@ -30,8 +30,10 @@ full_page_writes = off
 // refuses to start where another process of its user has the id by now that its
 // predecessor had, so what a killed one leaves is removed.
 const postgresRunner = `
-[ -e data/PG_VERSION ] || "$1/initdb" --pgdata=data --username=` + databaseUser + ` --pwfile=password \
-	--auth=scram-sha-256 --encoding=UTF8 --locale=C --no-sync || exit 1
+[ -e data/PG_VERSION ] || {
+	"$1/initdb" --pgdata=data --username=` + databaseUser + ` --pwfile=password \
+		--auth=scram-sha-256 --encoding=UTF8 --locale=C --no-sync && echo 'host all all all scram-sha-256' >>data/pg_hba.conf
+} || exit 1
 sh ./` + cleanupScript + `
 rm -f data/postmaster.pid
 exec "$1/postgres" -c config_file="$PWD/postgresql.conf"
@@ -53,7 +55,7 @@ func StartPostgres(ctx context.Context, extraConfig string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newPostgres(extraConfig)
+	s, err := newPostgres(ctx, extraConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +64,8 @@ func StartPostgres(ctx context.Context, extraConfig string) (*Server, error) {
 }
 
 // newPostgres prepares all of a PostgreSQL server but its command.
-func newPostgres(extraConfig string) (*Server, error) {
-	s, err := newServer("postgres")
+func newPostgres(ctx context.Context, extraConfig string) (*Server, error) {
+	s, err := newServer(ctx, "postgres")
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +108,7 @@ func (s *Server) postgresConfig() string {
 	return `data_directory = '` + data + `'
 hba_file = '` + filepath.Join(data, "pg_hba.conf") + `'
 ident_file = '` + filepath.Join(data, "pg_ident.conf") + `'
-listen_addresses = '127.0.0.1'
+listen_addresses = '` + s.host.IP + `'
 port = ` + strconv.Itoa(s.port) + `
 unix_socket_directories = ''
 max_connections = 300

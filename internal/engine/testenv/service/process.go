@@ -65,10 +65,10 @@ type process struct {
 // who kept its address only.
 var live sync.Map
 
-// launch runs argv under a supervisor, both as another user if one is given. It
+// launch runs the command under a supervisor, both as another user if there is one. It
 // does not wait until the server answers.
-func launch(dir string, argv, env []string, as *syscall.Credential) (*process, error) {
-	log, err := os.OpenFile(logPath(dir), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+func (s *Server) launch() (*process, error) {
+	log, err := os.OpenFile(logPath(s.dir), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
@@ -86,13 +86,13 @@ func launch(dir string, argv, env []string, as *syscall.Credential) (*process, e
 	p := &process{keep: keepWrite, alive: aliveRead}
 
 	// No context: it would end the supervisor, which has to outlive us.
-	p.shell = exec.Command("sh", append([]string{"-c", supervisor, "supervisor", dir}, argv...)...) //nolint:noctx // see above
-	p.shell.Dir = dir
-	p.shell.Env = env
+	p.shell = exec.Command("sh", append([]string{"-c", supervisor, "supervisor", s.dir}, s.argv...)...) //nolint:noctx // see above
+	p.shell.Dir = s.dir
+	p.shell.Env = s.env
 	p.shell.Stdout, p.shell.Stderr = log, log
 	p.shell.ExtraFiles = []*os.File{keepRead, aliveWrite}
-	p.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: as}
-	err = p.shell.Start()
+	p.shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: s.user}
+	err = s.host.Do(p.shell.Start)
 	_ = aliveWrite.Close()
 	if err != nil {
 		p.release(false)

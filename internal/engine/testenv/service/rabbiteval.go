@@ -22,8 +22,10 @@ func (s *Server) RabbitEval(ctx context.Context, expression string) error {
 	}
 	command := exec.CommandContext(ctx, rabbitControl, "eval", expression)
 	command.Env = append(os.Environ(), s.env...)
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("rabbitmqctl eval: %w: %s", err, output)
-	}
-	return nil
+	return s.host.Do(func() error {
+		if output, err := command.CombinedOutput(); err != nil {
+			return fmt.Errorf("rabbitmqctl eval: %w: %s", err, output)
+		}
+		return nil
+	})
 }

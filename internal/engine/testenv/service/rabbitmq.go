@@ -37,7 +37,7 @@ func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("rabbitmq")
+	s, err := newServer(ctx, "rabbitmq")
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +120,7 @@ func (s *Server) rabbitFiles(extraConfig string) error {
 		return err
 	}
 	config := "listeners.tcp.1 = " + s.Addr() + `
+loopback_users = none
 disk_free_limit.absolute = 50MB
 log.console = true
 log.console.level = info

@@ -31,25 +31,25 @@ func StartRedis(ctx context.Context, args ...string) (*Server, error) {
 // StartRedisProgram is [StartRedis] with a program of that name or path; empty is
 // the one that all tests take.
 func StartRedisProgram(ctx context.Context, program string, args ...string) (*Server, error) {
-	s, err := prepareRedis(program, args...)
+	s, err := prepareRedis(ctx, program, args...)
 	if err != nil {
 		return nil, err
 	}
 	return s.start(ctx)
 }
 
-func prepareRedis(program string, args ...string) (*Server, error) {
+func prepareRedis(ctx context.Context, program string, args ...string) (*Server, error) {
 	bin, err := redisProgram(program)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer("redis")
+	s, err := newServer(ctx, "redis")
 	if err != nil {
 		return nil, err
 	}
 	s.url = "redis://" + s.Addr() + "/0"
 	s.argv = append([]string{
-		bin, "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1",
+		bin, "--port", strconv.Itoa(s.port), "--bind", s.host.IP, "--protected-mode", "no",
 		"--dir", s.dir, "--save", "", "--daemonize", "no",
 	}, args...)
 	s.ready = s.redisReady

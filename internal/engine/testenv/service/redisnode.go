@@ -23,18 +23,18 @@ const (
 // newRedisNode prepares a server of a group. Its configuration is a file, so
 // that a role given to it at run time outlives a restart, and it appends to a
 // log, so that a killed one comes back with its data.
-func newRedisNode(name string, config []string, flags ...string) (*Server, error) {
+func newRedisNode(ctx context.Context, name string, config []string, flags ...string) (*Server, error) {
 	bin, err := redisProgram("")
 	if err != nil {
 		return nil, err
 	}
-	s, err := newServer(name)
+	s, err := newServer(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	file := filepath.Join(s.dir, "redis.conf")
 	lines := append([]string{
-		"port " + strconv.Itoa(s.port), "bind 127.0.0.1", "dir " + s.dir, "daemonize no",
+		"port " + strconv.Itoa(s.port), "bind " + s.host.IP, "protected-mode no", "dir " + s.dir, "daemonize no",
 	}, config...)
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return s.abandon(fmt.Errorf("write configuration: %w", err))

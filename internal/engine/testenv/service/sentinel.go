@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -37,9 +36,9 @@ func (s *Sentinel) start(ctx context.Context, config []string) error {
 	for i := range 3 {
 		lines := dataConfig(config...)
 		if i > 0 {
-			lines = append(lines, "replicaof 127.0.0.1 "+strconv.Itoa(s.nodes[0].port))
+			lines = append(lines, fmt.Sprintf("replicaof %s %d", s.nodes[0].host.IP, s.nodes[0].port))
 		}
-		node, err := newRedisNode("redis", lines)
+		node, err := newRedisNode(ctx, "redis", lines)
 		if err != nil {
 			return err
 		}
@@ -55,8 +54,8 @@ func (s *Sentinel) start(ctx context.Context, config []string) error {
 		return err
 	}
 	for range 3 {
-		sentinel, err := newRedisNode("sentinel", []string{
-			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 2", SentinelMaster, s.nodes[0].port),
+		sentinel, err := newRedisNode(ctx, "sentinel", []string{
+			fmt.Sprintf("sentinel monitor %s %s %d 2", SentinelMaster, s.nodes[0].host.IP, s.nodes[0].port),
 			"sentinel down-after-milliseconds " + SentinelMaster + " 1000",
 			"sentinel failover-timeout " + SentinelMaster + " 5000",
 			"sentinel parallel-syncs " + SentinelMaster + " 2",
@@ -74,7 +73,7 @@ func (s *Sentinel) start(ctx context.Context, config []string) error {
 
 // StartOneSentinel runs a sentinel by itself, with these lines of configuration.
 func StartOneSentinel(ctx context.Context, config ...string) (*Server, error) {
-	s, err := newRedisNode("sentinel", config, "--sentinel")
+	s, err := newRedisNode(ctx, "sentinel", config, "--sentinel")
 	if err != nil {
 		return nil, err
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"syscall"
 )
@@ -22,6 +20,7 @@ var ErrMissing = errors.New("program is missing")
 // concurrently.
 type Server struct {
 	name string
+	host Host
 	url  string
 	dir  string
 	port int
@@ -41,7 +40,11 @@ type Server struct {
 
 // newServer makes the scratch folder and reserves a port; the caller fills in
 // the command.
-func newServer(name string) (*Server, error) {
+func newServer(ctx context.Context, name string) (*Server, error) {
+	host, err := HostOf(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("place %s: %w", name, err)
+	}
 	dir, err := os.MkdirTemp("", "delaybridge-"+name+"-")
 	if err != nil {
 		return nil, fmt.Errorf("make scratch folder: %w", err)
@@ -51,7 +54,7 @@ func newServer(name string) (*Server, error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
-	return &Server{name: name, dir: dir, port: port, env: os.Environ(), stop: syscall.SIGTERM, free: free}, nil
+	return &Server{name: name, host: host, dir: dir, port: port, env: os.Environ(), stop: syscall.SIGTERM, free: free}, nil
 }
 
 // reserveBus reserves a second port, for the server's peers.
@@ -71,7 +74,7 @@ func (s *Server) reserveBus() error {
 func (s *Server) URL() string { return s.url }
 
 // Addr is the listener's host and port.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return s.host.At(s.port) }
 
 // Dir is the scratch folder, which [Server.Close] removes.
 func (s *Server) Dir() string { return s.dir }
@@ -104,7 +107,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if info, err := os.Stat(logPath(s.dir)); err == nil {
 		started = info.Size()
 	}
-	run, err := launch(s.dir, s.argv, s.env, s.user)
+	run, err := s.launch()
 	if err != nil {
 		return fmt.Errorf("start %s: %w", s.name, err)
 	}

@@ -101,7 +101,7 @@ func (m *Migration) Move(ctx context.Context, count int) (moved int, err error) 
 			return err
 		}
 		moved = len(keys)
-		args := []any{"migrate", "127.0.0.1", m.To.port, "", 0, askTimeout.Milliseconds(), "keys"}
+		args := []any{"migrate", m.To.host.IP, m.To.port, "", 0, askTimeout.Milliseconds(), "keys"}
 		for _, key := range keys {
 			args = append(args, key)
 		}

@@ -27,7 +27,7 @@ func StartPostgresStandby(ctx context.Context, primary *Server, extraConfig stri
 	if err != nil {
 		return nil, err
 	}
-	s, err := newPostgres(extraConfig)
+	s, err := newPostgres(ctx, extraConfig)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func (b *bench) startBridge(ctx context.Context, redis string, broker trial.Brok
 	if err != nil {
 		return nil, err
 	}
-	bridge, err := trial.NewBridge(b.binary, dir, trial.Setup{
+	bridge, err := trial.NewBridge(ctx, b.binary, dir, trial.Setup{
 		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Sink: broker.SinkConfig(), Queues: more,
 	})
 	if err != nil {

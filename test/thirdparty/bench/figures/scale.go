@@ -85,7 +85,7 @@ const lease = 5 * time.Second
 // startMore starts bridges until there are count.
 func startMore(ctx context.Context, w *trial.World, count int) error {
 	for len(w.Bridges()) < count {
-		b, err := w.SecondBridge()
+		b, err := w.SecondBridge(ctx)
 		if err != nil {
 			return err
 		}
