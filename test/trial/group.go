@@ -56,11 +56,11 @@ func (g *Group) config() string {
 	return fmt.Sprintf("{mode: sentinel, master: %s, sentinels: %s}", service.SentinelMaster, list(g.sentinel.Addrs()))
 }
 
-// client is what a producer uses.
-func (g *Group) client() redis.UniversalClient {
+// client is what a producer uses; dial is as for [World.RedisBy].
+func (g *Group) client(dial Dialer) redis.UniversalClient {
 	options := &redis.UniversalOptions{
 		DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
-		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: groupPool,
+		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: groupPool, Dialer: dial,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if g.cluster == nil {
