@@ -32,10 +32,11 @@ FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
 SEEDS ?= 2000
 CUTS ?= 20
+OPS ?= 100000
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick rates console deploy moves power manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick rates console deploy moves power linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +51,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 	$(MAKE) sim SEEDS=1000
 	$(MAKE) rates console deploy moves
 	$(MAKE) power CUTS=2
+	$(MAKE) linear OPS=3000
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
@@ -77,6 +79,9 @@ moves: services ## Move messages from asynq as docs/migrate says (TEST_FLAGS).
 
 power: ## Cut the power of Redis, PostgreSQL, NATS and the bridge, and look for what was confirmed (CUTS); needs root and /dev/fuse.
 	go test -C test/thirdparty -count=1 -timeout=3h -v ./power -cuts $(CUTS)
+
+linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS).
+	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS)
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/thirdparty -count=1 -run Current ./deploy -update
