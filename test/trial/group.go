@@ -95,6 +95,15 @@ func (g *Group) primaryOf(ctx context.Context, key string) (*service.Server, err
 	return g.sentinel.Primary(ctx)
 }
 
+// Primary is the address of the one that has the key, as those name it who may be asked.
+func (g *Group) Primary(ctx context.Context, key string) (string, error) {
+	node, err := g.primaryOf(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	return node.Addr(), nil
+}
+
 // AwaitFailover returns when all nodes that run agree on their roles, and the
 // replicas among them are in sync.
 func (g *Group) AwaitFailover(ctx context.Context) error {

@@ -260,15 +260,15 @@ func scheduled(s state, c *call, late bool) (all []outcome) {
 	return all
 }
 
-// check looks for an order of the calls.
-func check(calls []call) (porcupine.CheckResult, porcupine.LinearizationInfo) {
+// check looks for an order of the calls, no longer than that.
+func check(calls []call, limit time.Duration) (porcupine.CheckResult, porcupine.LinearizationInfo) {
 	operations := make([]porcupine.Operation, len(calls))
 	for i := range calls {
 		operations[i] = porcupine.Operation{
 			ClientId: calls[i].who, Input: &calls[i], Call: calls[i].from.UnixNano(), Return: calls[i].to.UnixNano(),
 		}
 	}
-	return porcupine.CheckOperationsVerbose(model, operations, time.Minute)
+	return porcupine.CheckOperationsVerbose(model, operations, limit)
 }
 
 // lastInstant is behind all others.
