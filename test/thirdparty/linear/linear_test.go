@@ -74,7 +74,7 @@ func failover(t *testing.T, calls int) {
 	r := newRun(t, trial.Options{
 		Mode: "sentinel", Shards: 8, QueueKeys: "durability: replicas, history: {count: 10000000, age: 24h}",
 	}, delay.Replicas(1))
-	r.faults = []fault{{"failover", r.failOver}, {"cut", r.cut}, {"replies lost", r.swallow}, {"bridge killed", r.killBridge}, {"bridge hung", r.hangBridge}}
+	r.faults = []fault{{"failover", r.failOver}, {"held back", r.hold}, {"bridge killed", r.killBridge}, {"replies lost", r.swallow}, {"bridge hung", r.hangBridge}, {"cut", r.cut}}
 	r.run(t, calls)
 	r.judge(t)
 }
@@ -89,7 +89,7 @@ func reshard(t *testing.T, calls int) {
 	t.Helper()
 	r := newRun(t, trial.Options{Shards: 4}, delay.Memory)
 	r.isForgetful = true // A dropped shard takes along what it remembers.
-	r.faults = []fault{{"reshard", r.reshard}, {"bridge killed", r.killBridge}, {"cut", r.cut}, {"reshard", r.reshard}, {"replies lost", r.swallow}, {"bridge hung", r.hangBridge}}
+	r.faults = []fault{{"reshard", r.reshard}, {"bridge killed", r.killBridge}, {"held back", r.hold}, {"reshard", r.reshard}, {"replies lost", r.swallow}, {"bridge hung", r.hangBridge}, {"cut", r.cut}}
 	r.run(t, calls)
 	r.judge(t)
 }
@@ -296,7 +296,7 @@ func (r *run) watch(ctx context.Context) error {
 		now := time.Now()
 		if ctx.Err() != nil { // Whatever is under way counts.
 			r.note(window{whole.Add(-lag), now})
-			return nil
+			return nil //nolint:nilerr // The callers are done.
 		}
 		if err := errors.Join(err, failure); err != nil {
 			continue // They do not agree, or did not answer in time.
@@ -320,6 +320,14 @@ func (r *run) swallow(ctx context.Context) error {
 	err := trial.Sleep(ctx, time.Duration(100+r.random.IntN(400))*time.Millisecond)
 	r.link.each(func(p *faultproxy.Proxy) { p.SwallowReplies(false) })
 	r.link.each((*faultproxy.Proxy).Cut)
+	return err
+}
+
+// hold lets nothing pass for longer than callers wait for a run; then it arrives, too late.
+func (r *run) hold(ctx context.Context) error {
+	r.link.each(func(p *faultproxy.Proxy) { p.Blackhole(true) })
+	err := trial.Sleep(ctx, 3*time.Second)
+	r.link.each(func(p *faultproxy.Proxy) { p.Blackhole(false) })
 	return err
 }
 
