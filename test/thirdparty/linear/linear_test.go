@@ -385,7 +385,7 @@ func (r *run) judge(t *testing.T) {
 		})
 	}
 	_ = group.Wait()
-	t.Logf("checked in %s: %v; %d calls were excused, of %d times in which a primary was replaced", time.Since(begin).Round(time.Second), found, excused.Load(), len(r.windows))
+	t.Logf("checked in %s: %v; %d calls were excused, in %d windows", time.Since(begin).Round(time.Second), found, excused.Load(), len(r.windows))
 	assert.Equal(t, len(r.histories), found[porcupine.Ok])
 	copies, unmarked, early := r.copies()
 	t.Logf("%d copies", copies)
