@@ -53,14 +53,14 @@ const (
 	callers  = 3
 	callsOf  = 6
 	longest  = callers * callsOf
-	slow     = 3 * time.Second / 2 // A call that took less was one run.
 	mostRuns = 4
 )
 
 // caller is one of those that work on an id.
 type caller struct {
 	who    int
-	pause  int // ms between calls, at most
+	pause  int           // ms between calls, at most
+	slow   time.Duration // a call that took less was one run
 	client *delay.Client
 	topic  string
 	of     *history
@@ -126,7 +126,7 @@ func (c *caller) call(ctx context.Context) error {
 // note notes a schedule. One that took long may have had several runs: the message of the one before may have been
 // published, and then the next creates it again.
 func (c *caller) note(made call) {
-	for took := made.to.Sub(made.from); took > slow && made.answer != refused; took -= slow {
+	for took := made.to.Sub(made.from); took > c.slow && made.answer != refused; took -= c.slow {
 		run := made
 		run.answer = unknown
 		c.of.add(run)

@@ -120,6 +120,9 @@ type run struct {
 	records   int
 }
 
+// limits are how long the clients' calls may take. Near its end, a run gets half of the time that is left.
+var limits = []time.Duration{10 * time.Second, 10 * time.Second, time.Second, 300 * time.Millisecond}
+
 func newRun(t *testing.T, o trial.Options, durable delay.Durability) *run {
 	t.Helper()
 	o.Binary, o.Broker, o.Copies = binary, "nats", true
@@ -145,9 +148,8 @@ func newRun(t *testing.T, o trial.Options, durable delay.Durability) *run {
 	for n := range 12 {
 		rdb := w.RedisBy(r.link.dial)
 		t.Cleanup(func() { _ = rdb.Close() })
-		limit := []time.Duration{10 * time.Second, 10 * time.Second, time.Second, 300 * time.Millisecond}[n%4]
 		client, err := delay.NewClient(rdb, w.Queue(), delay.WithPrefix(w.Prefix()), delay.WithDurability(durable),
-			delay.WithTimeout(limit), delay.WithCoalescing(n%3 > 0))
+			delay.WithTimeout(limits[n%len(limits)]), delay.WithCoalescing(n%3 > 0))
 		require.NoError(t, err)
 		r.clients = append(r.clients, client)
 	}
@@ -212,8 +214,9 @@ func (r *run) burst(ctx context.Context, random *rand.Rand, id string) error {
 	}
 	var group errgroup.Group
 	for who := range callers {
+		n := random.IntN(len(r.clients))
 		c := caller{
-			who: who, pause: pause, client: r.clients[random.IntN(len(r.clients))], topic: r.world.Topic, of: h, tally: &r.tally,
+			who: who, pause: pause, slow: min(3*time.Second/2, limits[n%len(limits)]*2/5), client: r.clients[n], topic: r.world.Topic, of: h, tally: &r.tally,
 			random: rand.New(rand.NewPCG(random.Uint64(), 0)), //nolint:gosec // as above
 		}
 		group.Go(func() error { return c.run(ctx) })
