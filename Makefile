@@ -36,10 +36,11 @@ BENCH_FLAGS ?=
 SEEDS ?= 2000
 CUTS ?= 20
 SCHEDULES ?= 60
+OPS ?= 100000
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick rates console deploy moves power partitions manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 	$(MAKE) rates console deploy moves
 	$(MAKE) power CUTS=2
 	$(MAKE) partitions SCHEDULES=3
+	$(MAKE) linear OPS=3000
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
@@ -85,6 +87,8 @@ power: ## Cut the power of Redis, PostgreSQL, NATS and the bridge, and look for 
 
 partitions: ## Cut the network between bridges, Redis, Sentinels, brokers and a database (SCHEDULES, SEED); needs root and /dev/net/tun.
 	go test -C test/thirdparty -count=1 -timeout=3h -v -parallel 6 ./partition -schedules $(SCHEDULES) $(if $(SEED),-seed $(SEED))
+linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS).
+	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS)
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/thirdparty -count=1 -run Current ./deploy -update

@@ -56,11 +56,11 @@ func (g *Group) config() string {
 	return fmt.Sprintf("{mode: sentinel, master: %s, sentinels: %s}", service.SentinelMaster, list(g.sentinel.Addrs()))
 }
 
-// client is what a producer uses.
-func (g *Group) client() redis.UniversalClient {
+// client is what a producer uses; dial is as for [World.RedisBy].
+func (g *Group) client(dial Dialer) redis.UniversalClient {
 	options := &redis.UniversalOptions{
 		DialTimeout: 2 * time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second, WriteTimeout: 2 * time.Second,
-		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: groupPool,
+		ContextTimeoutEnabled: true, DisableIdentity: true, PoolSize: groupPool, Dialer: dial,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if g.cluster == nil {
@@ -94,6 +94,15 @@ func (g *Group) primaryOf(ctx context.Context, key string) (*service.Server, err
 		return g.cluster.PrimaryOf(ctx, key)
 	}
 	return g.sentinel.Primary(ctx)
+}
+
+// Primary is the address of the one that has the key, as those name it who may be asked.
+func (g *Group) Primary(ctx context.Context, key string) (string, error) {
+	node, err := g.primaryOf(ctx, key)
+	if err != nil {
+		return "", err
+	}
+	return node.Addr(), nil
 }
 
 // AwaitFailover returns when all nodes that run agree on their roles, and the

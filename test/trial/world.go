@@ -51,12 +51,16 @@ type Options struct {
 	Shards         int
 	// Queues are further queues, with as many shards.
 	Queues []string
-	// Redis are further arguments of redis-server.
-	Redis []string
+	// Redis are further arguments of redis-server; Program is another program that runs as the one
+	// server, as for service.StartRedisProgram.
+	Redis   []string
+	Program string
 	// Replica gives the one server a replica.
 	Replica bool
 	// QueueKeys are further keys of the queues, as "durability: replicas".
 	QueueKeys string
+	// Config are further lines of the bridge's configuration.
+	Config string
 	// Mode is "sentinel" or "cluster" for a group of servers.
 	Mode string
 	// Copies makes the broker keep each copy of a message that the bridge
@@ -136,12 +140,12 @@ func makeWorld(ctx context.Context, o Options) (*World, error) {
 	if err != nil {
 		return w, err
 	}
-	extra := ""
+	extra := o.Config
 	if o.Database != "" {
 		if w.Database, err = StartDatabase(ctx, o.Database, o.Reverts); err != nil {
 			return w, err
 		}
-		extra = w.Database.section(o.Outbox)
+		extra += w.Database.section(o.Outbox)
 	}
 	w.setup = Setup{
 		Redis: section, Prefix: "trial", Queue: queueName, Shards: o.Shards, Sink: sink, Extra: extra,
@@ -198,10 +202,10 @@ func (w *World) startRedis(ctx context.Context, o Options) (section string, err 
 		if w.Group, err = startGroup(ctx, o.Mode); err != nil {
 			return "", err
 		}
-		w.RDB = w.Group.client()
+		w.RDB = w.Group.client(nil)
 		return w.Group.config(), nil
 	}
-	if w.Redis, err = service.StartRedis(ctx, o.Redis...); err != nil {
+	if w.Redis, err = service.StartRedisProgram(ctx, o.Program, o.Redis...); err != nil {
 		return "", err
 	}
 	if o.Replica {
@@ -213,13 +217,20 @@ func (w *World) startRedis(ctx context.Context, o Options) (section string, err 
 			return "", err
 		}
 	}
-	options, err := redis.ParseURL(w.Redis.URL())
-	if err != nil {
-		return "", err
-	}
-	options.PoolSize = poolSize
-	w.RDB = redis.NewClient(options)
+	w.RDB = w.RedisBy(nil)
 	return fmt.Sprintf("{url: %q}", w.Redis.URL()), nil
+}
+
+// Dialer makes the connections of a client.
+type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// RedisBy is another client of a producer, whose connections dial makes; nil for the usual way.
+// Who asks for it closes it.
+func (w *World) RedisBy(dial Dialer) redis.UniversalClient {
+	if w.Group != nil {
+		return w.Group.client(dial)
+	}
+	return redis.NewClient(&redis.Options{Addr: w.Redis.Addr(), PoolSize: poolSize, Dialer: dial})
 }
 
 // SecondBridge is another instance with the same configuration but its port.
