@@ -130,7 +130,7 @@ func (s settings) play(t *testing.T, refs []delay.Ref, plans map[delay.Ref][]act
 		Program: s.program, Shards: s.shards, Copies: true, Config: fmt.Sprintf("poller: {batch: %d, in_flight: %d}\n", s.batch, s.inFlight),
 	})
 	if s.takeover {
-		second, err := w.SecondBridge()
+		second, err := w.SecondBridge(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, second.Start(t.Context()))
 	}

@@ -142,7 +142,7 @@ func newRun(t *testing.T, o trial.Options, durable delay.Durability) *run {
 		w.Close()
 		r.link.close()
 	})
-	second, err := w.SecondBridge()
+	second, err := w.SecondBridge(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, second.Start(t.Context()))
 	for n := range 12 {
