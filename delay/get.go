@@ -123,7 +123,7 @@ func endOf(last *message.End) *End {
 	return end
 }
 
-func (c *Client) livingInfo(ref Ref, found *inspect.Found) (Info, error) {
+func (c *Client) livingInfo(ref Ref, found *inspect.Snapshot) (Info, error) {
 	bodyErr := seal.Open(c.extras.keys, &found.Message)
 	if bodyErr != nil {
 		found.Body = nil

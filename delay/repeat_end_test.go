@@ -23,9 +23,9 @@ import (
 // mostTurns is more than a loop of repetitions takes that is no busy one.
 const mostTurns = 1000
 
-// frozen is an in-process Redis whose replies can be lost, and that can be frozen: what it is
+// frozenRedis is an in-process Redis whose replies can be lost, and that can be frozen: what it is
 // sent then is run when it thaws.
-type frozen struct {
+type frozenRedis struct {
 	redis    *miniredis.Miniredis
 	isMute   atomic.Bool
 	isFrozen atomic.Bool
@@ -35,10 +35,10 @@ type frozen struct {
 
 type frozenConn struct {
 	net.Conn
-	server *frozen
+	server *frozenRedis
 }
 
-func (f *frozen) client(t *testing.T, dial func() (net.Conn, error)) *redis.Client {
+func (f *frozenRedis) client(t *testing.T, dial func() (net.Conn, error)) *redis.Client {
 	t.Helper()
 	return storetest.Connect(t, "redis://127.0.0.1:1", func(o *redis.Options) {
 		o.Dialer = func(context.Context, string, string) (net.Conn, error) { return dial() }
@@ -46,7 +46,7 @@ func (f *frozen) client(t *testing.T, dial func() (net.Conn, error)) *redis.Clie
 }
 
 // dial connects a client that the server can fail.
-func (f *frozen) dial() (net.Conn, error) {
+func (f *frozenRedis) dial() (net.Conn, error) {
 	conn, err := f.redis.Dial()
 	return &frozenConn{conn, f}, err
 }
@@ -70,7 +70,7 @@ func (c *frozenConn) Write(b []byte) (int, error) {
 }
 
 // thaw runs what the server was sent while it was frozen.
-func (f *frozen) thaw(t *testing.T) {
+func (f *frozenRedis) thaw(t *testing.T) {
 	t.Helper()
 	require.NotEmpty(t, f.unread)
 	for _, sent := range f.unread {
@@ -118,7 +118,7 @@ func TestRepeatEnds(t *testing.T) {
 
 func repeatEnds(t *testing.T, name string, call func(context.Context, *delay.Client, ...delay.CallOption) error) {
 	t.Helper()
-	f := &frozen{redis: miniredis.NewMiniRedis(), unread: map[*frozenConn][]byte{}}
+	f := &frozenRedis{redis: miniredis.NewMiniRedis(), unread: map[*frozenConn][]byte{}}
 	defer f.redis.Close()
 	near := placeIn(t, f.client(t, f.redis.Dial), kafka)
 	far, err := delay.NewClient(f.client(t, f.dial), near.queue.Name(), delay.WithTimeout(2*time.Second))

@@ -76,7 +76,7 @@ func (q *Queue) settle(claim message.Claim) {
 	q.must("settle", err)
 }
 
-func (q *Queue) publish(m *message.Claimed, now time.Time) message.Verdict {
+func (q *Queue) publish(m *message.ClaimedMessage, now time.Time) message.Verdict {
 	q.must("open message "+m.ID, seal.Open(q.bridge.keys, &m.Message))
 	q.bridge.mu.Lock()
 	reason, isRefused := q.bridge.refused[m.Topic]

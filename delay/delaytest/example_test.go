@@ -89,10 +89,10 @@ func TestUnpaidOrderIsCalledOff(t *testing.T) {
 	}
 }
 
-// full is a queue whose Redis is full; it embeds one for all other calls.
-type full struct{ delay.Scheduler }
+// fullQueue is a queue whose Redis is full; it embeds one for all other calls.
+type fullQueue struct{ delay.Scheduler }
 
-func (full) Schedule(context.Context, delay.Message, delay.When, ...delay.CallOption) (delay.Result, error) {
+func (fullQueue) Schedule(context.Context, delay.Message, delay.When, ...delay.CallOption) (delay.Result, error) {
 	return delay.Result{}, delay.ErrFull
 }
 
@@ -100,7 +100,7 @@ func (full) Schedule(context.Context, delay.Message, delay.When, ...delay.CallOp
 func TestShopWithoutRedis(t *testing.T) {
 	t.Parallel()
 	queue := delaytest.New(t, "orders")
-	if err := (Shop{Queue: full{queue}}).Place(t.Context(), 42); !errors.Is(err, delay.ErrFull) {
+	if err := (Shop{Queue: fullQueue{queue}}).Place(t.Context(), 42); !errors.Is(err, delay.ErrFull) {
 		t.Fatal(err)
 	}
 	queue.RequireNothing()

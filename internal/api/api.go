@@ -49,7 +49,7 @@ type Config struct {
 	Queues            map[string]*operate.Queue
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
-	// Rules are what the configuration in force says of a queue.
+	// Rules are a queue's settings in the configuration in force.
 	Rules func(queue string) operate.RulesView
 	// Rooms must not wait for anything.
 	Rooms func(queue string) inspect.Rooms

@@ -18,7 +18,7 @@ import (
 
 // audited writes a change down: in the log, and in the queue's list of changes. Its answer is
 // the error's code if there is one. What was refused as invalid was none; what was
-// forbidden is told by refused.
+// forbidden is reported by refused.
 func (c *core) audited(ctx context.Context, queue string, made inspect.Change, err error) {
 	caller := callOf(ctx)
 	if isChange(&made, err) {
@@ -121,7 +121,7 @@ type auditCounts struct {
 
 type auditCount struct {
 	since time.Time
-	// n is how many there were, and next how many there are when it is told again.
+	// n is how many there were, and next is the count at which it is reported again.
 	n, next int
 }
 

@@ -131,7 +131,7 @@ func (b *bodyReader) admit(arrived []byte) error {
 	return nil
 }
 
-// problem is what the API says of a body that was not read to its end.
+// problem is the answer to a body that was not read to its end.
 func (b *bodyReader) problem(err error) *Problem {
 	if known, ok := errors.AsType[*Problem](err); ok {
 		return known

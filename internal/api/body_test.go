@@ -93,8 +93,8 @@ func TestTheLargestBatch(t *testing.T) {
 	s.call("POST", "/queues/QUEUE/messages", `{"topic": "t", "in": "1h", "body": "`+strings.Repeat(`,:[{\"`, 1000)+`"}`).is(http.StatusCreated)
 }
 
-// unfinished is a call whose body has begun to be read, and is not there as a whole.
-type unfinished struct {
+// unfinishedCall is a call whose body has begun to be read, and is not there as a whole.
+type unfinishedCall struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
@@ -102,7 +102,7 @@ type unfinished struct {
 }
 
 // begin makes a call, and waits until the server asks for its body.
-func (s *scene) begin(t *testing.T, body string, headers ...string) *unfinished {
+func (s *scene) begin(t *testing.T, body string, headers ...string) *unfinishedCall {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.server.Listener.Addr().String())
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func (s *scene) begin(t *testing.T, body string, headers ...string) *unfinished 
 	_, err = fmt.Fprintf(conn, "POST /api/v1/queues/%s/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
 		"Content-Length: %d\r\nExpect: 100-continue\r\n%s\r\n", s.queue.Name(), len(body), more.String())
 	require.NoError(t, err)
-	u := &unfinished{t, conn, bufio.NewReader(conn), body[1:]}
+	u := &unfinishedCall{t, conn, bufio.NewReader(conn), body[1:]}
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	line, err := u.in.ReadString('\n')
 	require.NoError(t, err)
@@ -127,7 +127,7 @@ func (s *scene) begin(t *testing.T, body string, headers ...string) *unfinished 
 }
 
 // answer is that of a call whose rest is sent, or is not.
-func (u *unfinished) answer(send bool) answer {
+func (u *unfinishedCall) answer(send bool) answer {
 	u.t.Helper()
 	if send {
 		_, err := io.WriteString(u.conn, u.rest)
@@ -148,7 +148,7 @@ func TestUnfinishedBodiesStopNobody(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, scenery{tokens: threeRoles})
 	const body = `{"topic": "t", "in": "1h"}`
-	var begun []*unfinished
+	var begun []*unfinishedCall
 	for range 64 {
 		begun = append(begun, s.begin(t, body, bearer(producerToken)...))
 	}

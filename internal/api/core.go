@@ -21,7 +21,7 @@ type core struct {
 	config *Config
 	router *router
 	huma   huma.API
-	// described is what the API says of itself, see schema.go.
+	// described is the API's own description, see schema.go.
 	described huma.API
 	// told bounds what there may be much of in the audit.
 	auditCounts auditCounts

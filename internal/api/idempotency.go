@@ -127,7 +127,7 @@ func inOnce(once *store.Once, messages []operate.Schedule) []operate.Schedule {
 	return list
 }
 
-// end ends the request. Its answer is kept if nothing of it may become another one;
+// end ends the request. Its answer is kept if no part of it may change later;
 // if nothing was done, its key is free again; else a repetition finds out.
 func (s *schedules) end(ctx context.Context, once *store.Once, results []operate.ScheduleResult) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceEnd) // What was done is done, whoever has gone.

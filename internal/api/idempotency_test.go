@@ -209,10 +209,10 @@ func TestIdempotencyKeyLimits(t *testing.T) {
 	assert.Equal(t, 1, s.waiting())
 }
 
-// cut are connections to Redis that break where one is to tell the end of a request.
-type cut struct{ on atomic.Bool }
+// connCutter breaks connections to Redis that are about to send the end of a request.
+type connCutter struct{ on atomic.Bool }
 
-func (c *cut) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (c *connCutter) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 	return &cutConn{conn, c}, err
 }
@@ -220,7 +220,7 @@ func (c *cut) dial(ctx context.Context, network, addr string) (net.Conn, error) 
 type cutConn struct {
 	net.Conn
 
-	cut *cut
+	cut *connCutter
 }
 
 func (c *cutConn) Write(b []byte) (int, error) {
@@ -235,7 +235,7 @@ func (c *cutConn) Write(b []byte) (int, error) {
 func TestIdempotencyKeyAfterDeath(t *testing.T) {
 	t.Parallel()
 	for _, conflict := range []string{"reject", "keep", "replace"} {
-		c := &cut{}
+		c := &connCutter{}
 		s := newScene(t, scenery{dial: c.dial})
 		for i, body := range []map[string]any{{"topic": "t", "at": longAgo}, {"topic": "t", "at": longAgo, "id": "given", "key": "k"}} {
 			key := fmt.Sprint("died ", i)

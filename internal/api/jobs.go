@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// jobs has the calls that do the same to all messages of a filter, and tell how far that is.
+// jobs has the calls that change all messages of a filter, and report the progress.
 type jobs struct{ *core }
 
 func (j *jobs) register() {

@@ -53,9 +53,9 @@ func (m *messages) get(ctx context.Context, in *getInput) (*messageOutput, error
 		return nil, err
 	}
 	out := &messageOutput{found.View()}
-	if in.WithBody && !found.HasEnded && m.mayShow(&found.Found.Message) {
-		out.Body.SetBody(found.Found.Body)
-		m.auditedRead(ctx, in.Queue, inspect.Change{Action: "read body", What: in.ID, Key: in.Key, Topic: found.Found.Topic})
+	if in.WithBody && !found.HasEnded && m.mayShow(&found.Snapshot.Message) {
+		out.Body.SetBody(found.Snapshot.Body)
+		m.auditedRead(ctx, in.Queue, inspect.Change{Action: "read body", What: in.ID, Key: in.Key, Topic: found.Snapshot.Topic})
 	}
 	return out, nil
 }
@@ -82,7 +82,7 @@ func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (opera
 	case err != nil:
 	case found.HasEnded && !caller.MaySee(found.End.Topic):
 		err = delay.ErrNotFound
-	case !caller.MaySee(found.Found.Topic):
+	case !caller.MaySee(found.Snapshot.Topic):
 		err = forbidden(caller.Name + " may not see messages of this topic")
 	case found.End != nil && !caller.MaySee(found.End.Topic):
 		found.End = nil

@@ -20,7 +20,7 @@ const (
 	// viewTimeout bounds what an overview waits for Redis.
 	viewTimeout = 5 * time.Second
 	// ratesOver and latenessOver are how far back rates and lateness reach, where
-	// somebody has looked so long.
+	// somebody has looked for that long.
 	ratesOver    = 10 * time.Second
 	latenessOver = time.Minute
 )

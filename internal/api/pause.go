@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// pauses has the calls that stop a queue or a topic of it, and let it go on.
+// pauses has the calls that pause and resume a queue or one of its topics.
 type pauses struct{ *core }
 
 func (p *pauses) register() {

@@ -32,7 +32,7 @@ func (p *Problem) Unwrap() error { return &p.Fault }
 // GetStatus implements huma's StatusError.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// GetHeaders implements huma's HeadersError: who may come again is told when.
+// GetHeaders implements huma's HeadersError: it says when a caller may try again.
 func (p *Problem) GetHeaders() http.Header {
 	if p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable {
 		return http.Header{"Retry-After": {"1"}}
@@ -73,7 +73,7 @@ var statuses = map[string]int{
 	"unavailable":       http.StatusServiceUnavailable,
 }
 
-// problem is what the API says of an error of ours, of the SDK or of the store.
+// problem is the answer for an error of ours, of the SDK or of the store.
 func problem(err error) *Problem {
 	if known, ok := errors.AsType[*Problem](err); ok {
 		return known

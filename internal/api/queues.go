@@ -9,7 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// queues has the calls that tell how everything is.
+// queues has the calls that report the state of queues.
 type queues struct {
 	*core
 

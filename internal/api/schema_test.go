@@ -18,7 +18,7 @@ import (
 
 // findable is a call of the document that is found by its path.
 type findable struct {
-	described
+	describedCall
 
 	pattern *regexp.Regexp
 }
@@ -35,7 +35,7 @@ func findables(spec *huma.OpenAPI) (all []findable) {
 }
 
 // find is the call of the document that is made by a method and a path; nil where there is none.
-func (s *scene) find(method, where string) *described {
+func (s *scene) find(method, where string) *describedCall {
 	where, _, _ = strings.Cut(where, "?")
 	where, err := url.PathUnescape(where)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *scene) find(method, where string) *described {
 	}
 	for _, d := range s.findables {
 		if d.method == method && d.pattern.MatchString(where) {
-			return &d.described
+			return &d.describedCall
 		}
 	}
 	return nil

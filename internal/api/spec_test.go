@@ -22,22 +22,22 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 )
 
-// described is a call as the document has it.
-type described struct {
+// describedCall is a call as the document has it.
+type describedCall struct {
 	method, path string
 	op           *huma.Operation
 }
 
 // calls are those of the document that end by themselves.
-func calls(spec *huma.OpenAPI) (all []described) {
+func calls(spec *huma.OpenAPI) (all []describedCall) {
 	for where, item := range spec.Paths {
 		for method, op := range map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "DELETE": item.Delete, "PUT": item.Put, "PATCH": item.Patch} {
 			if op != nil && op.OperationID != "events" {
-				all = append(all, described{method, where, op})
+				all = append(all, describedCall{method, where, op})
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b described) int { return strings.Compare(a.path+a.method, b.path+b.method) })
+	slices.SortFunc(all, func(a, b describedCall) int { return strings.Compare(a.path+a.method, b.path+b.method) })
 	return all
 }
 
@@ -100,7 +100,7 @@ func keysOf[V any](m map[string]V) func(func(string) bool) {
 }
 
 // target is the call's path with drawn parameters.
-func (d described) target(t *rapid.T) string {
+func (d describedCall) target(t *rapid.T) string {
 	where, query := d.path, url.Values{}
 	for _, p := range d.op.Parameters {
 		switch value := rapid.SampledFrom(strangeTexts).Draw(t, p.Name); {
@@ -204,7 +204,7 @@ var rightBodies = map[string]any{
 }
 
 // response is what the document says of a status; nil where it says nothing.
-func (d described) response(spec *huma.OpenAPI, status int) *huma.Response {
+func (d describedCall) response(spec *huma.OpenAPI, status int) *huma.Response {
 	response := d.op.Responses[strconv.Itoa(status)]
 	if response != nil && response.Ref != "" {
 		return spec.Components.Responses[path.Base(response.Ref)]
@@ -213,7 +213,7 @@ func (d described) response(spec *huma.OpenAPI, status int) *huma.Response {
 }
 
 // check compares an answer with what the document says.
-func (d described) check(t interface {
+func (d describedCall) check(t interface {
 	Fatalf(format string, args ...any)
 }, spec *huma.OpenAPI, a answer, asked string,
 ) {

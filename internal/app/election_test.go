@@ -19,8 +19,8 @@ import (
 	"github.com/delaybridge/delaybridge/test/natstest"
 )
 
-// electing is a producer of a bridge whose stream's leaders move.
-type electing struct {
+// electionProducer is a producer of a bridge whose stream's leaders move.
+type electionProducer struct {
 	t       *testing.T
 	cluster *natstest.Cluster
 	queue   *store.Queue
@@ -32,9 +32,9 @@ type electing struct {
 	answers map[string]error     // to cancels
 }
 
-func newElecting(t *testing.T) *electing {
+func newElecting(t *testing.T) *electionProducer {
 	t.Helper()
-	e := &electing{t: t, cluster: natstest.New(t), topic: testenv.Name(t, "topic"), due: map[string]time.Time{}, answers: map[string]error{}}
+	e := &electionProducer{t: t, cluster: natstest.New(t), topic: testenv.Name(t, "topic"), due: map[string]time.Time{}, answers: map[string]error{}}
 	e.cluster.Stream(e.topic)
 	cfg := parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 2, sink: events}}\nsinks: {events: {type: nats, url: %q, user: %q, password: %q, publish_timeout: 2s}}\nadmin: {listen: \"\"}\ndrain_timeout: 5s\n",
 		testenv.Name(t, "p"), testenv.Redis(t), e.cluster.URL(), natstest.User, natstest.Password)
@@ -59,7 +59,7 @@ func ref(number int) delay.Ref {
 
 // produce schedules a hundred messages, from that number on, that are due within a second,
 // and cancels some that were scheduled before, whatever has become of them.
-func (e *electing) produce(number int) {
+func (e *electionProducer) produce(number int) {
 	batch := make([]delay.Request, 100)
 	for i := range batch {
 		r := ref(number + i)
@@ -84,7 +84,7 @@ func (e *electing) produce(number int) {
 }
 
 // waiting is how many messages are not settled.
-func (e *electing) waiting() (n int64) {
+func (e *electionProducer) waiting() (n int64) {
 	e.t.Helper()
 	for shard := range 2 {
 		stats, err := inspect.NewAdmin(e.queue).Stats(e.t.Context(), shard)
@@ -96,7 +96,7 @@ func (e *electing) waiting() (n int64) {
 }
 
 // check holds what the producer was told against what the stream has (I1, I2, I11, I15).
-func (e *electing) check() {
+func (e *electionProducer) check() {
 	e.t.Helper()
 	stream, err := e.cluster.JetStream().Stream(e.t.Context(), e.topic)
 	require.NoError(e.t, err)

@@ -21,8 +21,8 @@ func Reload(asked <-chan os.Signal, load func() (*config.Config, error)) fx.Opti
 }
 
 type reloads struct {
-	asked <-chan os.Signal
-	load  func() (*config.Config, error)
+	requests <-chan os.Signal
+	load     func() (*config.Config, error)
 }
 
 type reloadParams struct {
@@ -39,11 +39,11 @@ type reloadParams struct {
 // startReloads listens once all else has started, and until anything stops. What is asked
 // before waits in the channel, what is asked later is ignored.
 func startReloads(lc fx.Lifecycle, p reloadParams) {
-	if p.Reloads.asked == nil {
+	if p.Reloads.requests == nil {
 		return
 	}
 	lc.Append(inBackground(runner.NewReloader(runner.ReloaderConfig{
-		Asked: p.Reloads.asked, Load: p.Reloads.load, Queues: p.Queues, Level: p.Level, Metrics: p.Metrics,
+		Requests: p.Reloads.requests, Load: p.Reloads.load, Queues: p.Queues, Level: p.Level, Metrics: p.Metrics,
 		Logger: p.Logger.With("instance", p.Config.Instance),
 	}, p.Config).Run))
 }

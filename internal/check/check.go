@@ -1,5 +1,5 @@
 // Package check is what `bridge check` is made of: findings, and the steps that
-// make them. What is looked at is the affair of the packages that know it: the
+// make them. The packages that know a part decide what to check in it: the
 // sinks, store/fit, outbox/table. This package imports none of ours.
 package check
 
@@ -39,16 +39,16 @@ func (l Level) String() string {
 // MarshalText implements [encoding.TextMarshaler].
 func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// Finding is one thing that is not as it should be. It holds no secret.
+// Finding is one problem. It holds no secret.
 type Finding struct {
 	Level Level `json:"level"`
 	// Code names the kind of finding for programs: it stays the same.
 	Code string `json:"code"`
-	// Area is the part that was looked at, Subject which one. [Run] fills them in;
-	// who makes a finding may say in Subject which part of the step's it is of.
+	// Area is the part that was checked, Subject which one. [Run] fills them in;
+	// a step may set Subject to name a part of its own.
 	Area    string `json:"area"`
 	Subject string `json:"subject"`
-	// What was found, why it matters, and a command or setting that mends it.
+	// What was found, why it matters, and a command or setting that fixes it.
 	What   string `json:"what"`
 	Why    string `json:"why"`
 	Remedy string `json:"remedy"`

@@ -71,7 +71,7 @@ func (s *session) startJob(spec job.Spec) (id string, err error) {
 }
 
 // followJob waits until the job has ended, and says how far it is. When the command is
-// interrupted the job goes on.
+// interrupted the job continues.
 func (s *session) followJob(id string) error {
 	said := time.Now()
 	for {

@@ -26,7 +26,7 @@ func (f changeFlags) one() messageFlags {
 	return messageFlags{queueFlags: f.queueFlags, ID: f.ID, Key: f.Key}
 }
 
-// check looks whether one message is named, or many.
+// check requires either one message or a filter.
 func (f changeFlags) check() error {
 	switch {
 	case f.ID == "" && !f.Bulk.All:
@@ -67,12 +67,12 @@ func (c cancelCommand) Run(p *program) error {
 		return c.Bulk.start(p, c.queueFlags, job.Spec{Verb: job.Cancel, Filter: c.filter()})
 	}
 	return c.one().operate(p, "cancel", func(s *session, m *operate.FoundMessage, made *inspect.Change) error {
-		now, err := s.Cancel(s.ctx, delay.Ref{ID: m.Found.ID, Key: m.Found.Key})
+		now, err := s.Cancel(s.ctx, delay.Ref{ID: m.Snapshot.ID, Key: m.Snapshot.Key})
 		if err != nil {
-			return s.fail("cancel", m.Found.ID, err)
+			return s.fail("cancel", m.Snapshot.ID, err)
 		}
 		m.State = inspect.State(now.Status)
-		return s.changed("cancel", m, now, made, "cancelled "+m.Found.ID)
+		return s.changed("cancel", m, now, made, "cancelled "+m.Snapshot.ID)
 	})
 }
 
@@ -130,7 +130,7 @@ func (c publishNowCommand) Run(p *program) error {
 // reschedule looks for the message and moves it.
 func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 	return f.operate(p, verb, func(s *session, m *operate.FoundMessage, made *inspect.Change) error {
-		due, ref := to.from(s.Store.Now()), delay.Ref{ID: m.Found.ID, Key: m.Found.Key}
+		due, ref := to.from(s.Store.Now()), delay.Ref{ID: m.Snapshot.ID, Key: m.Snapshot.Key}
 		now, err := s.Reschedule(s.ctx, ref, to.when())
 		if err != nil {
 			return s.fail(verb, ref.ID, err)
@@ -139,9 +139,9 @@ func (f messageFlags) reschedule(p *program, verb string, to dueFlags) error {
 		if moved, err := s.Get(s.ctx, ref); err == nil && !moved.HasEnded {
 			m = &moved
 		} else {
-			m.Found.DueAt, m.State = due, inspect.StateScheduled
+			m.Snapshot.DueAt, m.State = due, inspect.StateScheduled
 		}
-		return s.changed(verb, m, now, made, fmt.Sprintf("rescheduled %s: due %s%s", ref.ID, formatTime(m.Found.DueAt), relative(m.Found.DueAt, s.Store.Now())))
+		return s.changed(verb, m, now, made, fmt.Sprintf("rescheduled %s: due %s%s", ref.ID, formatTime(m.Snapshot.DueAt), relative(m.Snapshot.DueAt, s.Store.Now())))
 	})
 }
 
@@ -154,7 +154,7 @@ func (f messageFlags) operate(p *program, verb string, do func(*session, *operat
 			return s.fail(verb, f.ID, err)
 		}
 		s.resetTimer()
-		made.Key = found.Found.Key
+		made.Key = found.Snapshot.Key
 		return do(s, &found, made)
 	})
 }
@@ -164,10 +164,10 @@ func (f messageFlags) operate(p *program, verb string, do func(*session, *operat
 func (s *session) changed(verb string, m *operate.FoundMessage, now operate.ChangeResult, made *inspect.Change, text string) (err error) {
 	made.Answer = now.Status
 	if now.MaybePublished {
-		warn(s.program, s.asJSON, "maybe_published", m.Found.ID, fmt.Sprintf("%s %q: done, but a copy may have been published before", verb, m.Found.ID))
+		warn(s.program, s.asJSON, "maybe_published", m.Snapshot.ID, fmt.Sprintf("%s %q: done, but a copy may have been published before", verb, m.Snapshot.ID))
 	}
 	if now.NotDurable {
-		s.warnNotDurable(verb, m.Found.ID)
+		s.warnNotDurable(verb, m.Snapshot.ID)
 	}
 	if !s.asJSON {
 		_, err = fmt.Fprintln(s.program.stdout, text)

@@ -85,7 +85,7 @@ type commandLine struct {
 	args    int        // how many arguments the command has
 }
 
-// take goes on behind a word.
+// take continues after a word.
 func (l *commandLine) take(word string) {
 	if flag := l.pending; flag != nil {
 		if l.pending = nil; flag.Name == "config" {

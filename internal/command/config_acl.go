@@ -80,7 +80,7 @@ func (c aclCommand) print(p *program, user string, allowed rights.Rights) error 
 	return err
 }
 
-// setup is what the configuration says of Redis, and who logs in there.
+// setup is the configuration's Redis, and who logs in there.
 func (c aclCommand) setup(cfg *config.Config) (setup rights.Setup, user string, err error) {
 	setup = rights.Setup{
 		Prefix: cfg.Prefix, Queues: c.Queue, Old: c.Redis == "6.2", Cluster: cfg.Redis.Mode == config.Cluster,

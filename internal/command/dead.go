@@ -76,7 +76,7 @@ func (c deadListCommand) view(s *session, letter *message.DeadLetter) operate.Me
 
 // letterJSON is the JSON form of a dead letter, or of its end.
 func letterJSON(queue string, letter *message.DeadLetter, state string) operate.Message {
-	found := inspect.Found{Message: letter.Message, Reason: letter.Reason, DiedAt: letter.DiedAt, MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err}
+	found := inspect.Snapshot{Message: letter.Message, Reason: letter.Reason, DiedAt: letter.DiedAt, MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err}
 	if found.Queue = queue; state == string(inspect.StateDead) {
 		found.Code = store.Dead
 	} else {
@@ -165,7 +165,7 @@ func (s *session) locateDead(id string, key *string) (operate.FoundMessage, erro
 	return found, err
 }
 
-func (s *session) findDead(id string, key *string) (inspect.Found, error) {
+func (s *session) findDead(id string, key *string) (inspect.Snapshot, error) {
 	found, err := s.locateDead(id, key)
-	return found.Found, err
+	return found.Snapshot, err
 }

@@ -24,7 +24,7 @@ const (
 	// request may take. Then it jumps.
 	clockBudget = 10 * time.Second
 	// clockPatience is how long it stops for what is due to be published, and
-	// clockPause is between two looks whether it is.
+	// clockPause is the interval between two checks.
 	clockPatience = 2 * time.Second
 	clockPause    = 2 * time.Millisecond
 	// clockMost is the most that one request may ask for.
@@ -132,7 +132,7 @@ func (c *devClock) advance(ctx context.Context, by time.Duration) error {
 	}
 	end, until := c.clock.Now().Add(by), time.Now().Add(clockBudget)
 	for time.Now().Before(until) {
-		next, isDone, err := settled(ctx, queue, layout)
+		next, isDone, err := awaitQuiet(ctx, queue, layout)
 		switch {
 		case err != nil:
 			return err
@@ -149,9 +149,9 @@ func (c *devClock) advance(ctx context.Context, by time.Duration) error {
 	return nil
 }
 
-// settled waits until nothing is due or in flight, and returns what is due next, zero
+// awaitQuiet waits until nothing is due or in flight, and returns what is due next, zero
 // if nothing waits. It gives up after a while: then isDone is false.
-func settled(ctx context.Context, queue *store.Queue, layout *store.Layout) (next time.Time, isDone bool, err error) {
+func awaitQuiet(ctx context.Context, queue *store.Queue, layout *store.Layout) (next time.Time, isDone bool, err error) {
 	for until := time.Now().Add(clockPatience); time.Now().Before(until); {
 		next, isDone = time.Time{}, true
 		for shard := range layout.InUse() {

@@ -39,7 +39,7 @@ func (c getCommand) Run(p *program) error {
 
 // show prints a message, as far as it can be read.
 func (s *session) show(m *operate.FoundMessage, withBody bool) (err error) {
-	view, found := m.View(), &m.Found
+	view, found := m.View(), &m.Snapshot
 	if withBody = withBody && found.Err == nil && !m.HasEnded; withBody {
 		found.Err = seal.Open(s.keys, &found.Message)
 		withBody = found.Err == nil

@@ -32,7 +32,7 @@ type program struct {
 }
 
 // Main executes the command of the process' arguments, and returns the exit code. release is the
-// version, where the build was told it.
+// version, if the build was given one.
 func Main(release string) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -102,7 +102,7 @@ func (m *manual) text(text string) {
 	}
 }
 
-// escape has a text stand for itself: what would become a dash or a curly quote could not be copied.
+// escape keeps a text literal, since nobody could copy a command whose hyphens became dashes or curly quotes.
 var escape = strings.NewReplacer(`\`, `\e`, "-", `\-`, "'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`)
 
 func (m *manual) macro(name string, args ...string) {

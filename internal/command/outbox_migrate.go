@@ -194,7 +194,7 @@ func (outboxFlags) migrate(p *program, name string, cfg config.Outbox, run func(
 	if err != nil {
 		return err
 	}
-	m.OnWaiting(func(w migrate.Waiting) {
+	m.OnWaiting(func(w migrate.LockWait) {
 		_, _ = fmt.Fprintf(p.stderr, "table %s: %s has waited %v for transactions that use the table; producers go on meanwhile: %s\n",
 			cfg.Table, w.Step, w.Since.Round(time.Second), w.Statement)
 	})

@@ -86,7 +86,7 @@ func (c outboxRedriveCommand) redrive(p *program, db *table.Database) (total tab
 	}
 }
 
-func (c outboxRedriveCommand) redriveRows(p *program, refused table.Refused, numbers []int64, total *table.Tally) error {
+func (c outboxRedriveCommand) redriveRows(p *program, refused table.RefusedRows, numbers []int64, total *table.Tally) error {
 	for chunk := range slices.Chunk(numbers, table.BatchRows) {
 		tally, err := refused.Redrive(p.ctx, chunk, c.DryRun)
 		if err != nil {

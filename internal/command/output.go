@@ -52,7 +52,7 @@ func describe(w io.Writer, m *operate.FoundMessage, view *operate.Message, now t
 		}
 	}
 	instant := func(name string, t time.Time) { line(name, formatTime(t)+relative(t, now)) }
-	found := &m.Found
+	found := &m.Snapshot
 	line("id", found.ID)
 	line("key", found.Key)
 	line("queue", found.Queue)

@@ -57,7 +57,7 @@ Example:
         bridge schedule --config bridge.yaml --queue orders --batch -`
 }
 
-// check looks whether one message is given, or a file of them.
+// check requires either one message or a file of them.
 func (c scheduleCommand) check() error {
 	isOne := c.Topic != "" || c.Body != nil || c.ID != "" || c.Key != "" || len(c.Header)+len(c.Tag) > 0 || c.Spread != nil || c.Late.Late != nil
 	switch {
@@ -188,7 +188,7 @@ func (c scheduleCommand) print(s *session, result delay.Result) error {
 			return s.fail("get", result.Ref.ID, err)
 		}
 		if err == nil && !found.HasEnded {
-			now.Topic, now.State, now.Attempt, result.DueAt = found.Found.Topic, string(found.State), found.Found.Attempt, found.Found.DueAt
+			now.Topic, now.State, now.Attempt, result.DueAt = found.Snapshot.Topic, string(found.State), found.Snapshot.Attempt, found.Snapshot.DueAt
 		}
 	}
 	if now.DueAt = operate.Stamp(result.DueAt); s.asJSON {

@@ -188,7 +188,7 @@ func connect(all context.Context, rdb redis.UniversalClient, server string) erro
 	}
 }
 
-// isRefusal tells whether Redis has answered, and will not answer otherwise
+// isRefusal reports whether Redis has answered, and will not answer otherwise
 // soon: a login that is denied, a protocol that is not its own.
 func isRefusal(err error) bool {
 	var answer redis.Error

@@ -45,7 +45,7 @@ func watchSignals(end context.CancelFunc) {
 }
 
 // takeHangups returns a channel that receives when SIGHUP comes, which ends the command
-// no more. Several that come at once are one.
+// no more. Several at once count as one.
 func takeHangups() <-chan os.Signal {
 	takesHangups.Store(true)
 	hangups := make(chan os.Signal, 1)

@@ -73,7 +73,7 @@ func (c statsCommand) Run(p *program) error {
 func describeLooks(w io.Writer, looks []look) error {
 	for i := range looks {
 		l := &looks[i]
-		if shards, held := len(l.Shards), l.Held(); held < shards {
+		if shards, held := len(l.Shards), l.HeldShards(); held < shards {
 			if _, err := fmt.Fprintf(w, "\nqueue %s: nothing is published from %d of its %s: no bridge polls them\n",
 				l.Queue.Name, shards-held, count(shards, "shard")); err != nil {
 				return err
@@ -168,7 +168,7 @@ func (l *look) cells() []any {
 	}
 	shards := "-"
 	if l.Layout != nil {
-		shards = fmt.Sprintf("%d of %d held", l.Held(), len(l.Shards))
+		shards = fmt.Sprintf("%d of %d held", l.HeldShards(), len(l.Shards))
 	}
 	return []any{
 		l.Queue.Name, l.Sum.Waiting, l.Sum.Due, strings.TrimSuffix(late(&l.Sum), " ago"), l.Sum.InFlight, l.Sum.Parked, l.Sum.Dead, bytes, fullest(l.rooms), rates[0], rates[1],

@@ -38,7 +38,7 @@ func (c topCommand) Run(p *program) error {
 		return err
 	}
 	defer all[0].close()
-	all[0].silent.Stop() // It goes on where Redis does not answer, and says so.
+	all[0].silent.Stop() // It continues while Redis does not answer, and says so.
 	var s screen
 	switch {
 	case c.json():

@@ -81,7 +81,7 @@ type Queue struct {
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
 	Late         Late          `yaml:"late" doc:"What becomes of a message that could not be published in time, as after an outage or a pause."`
-	Dead         Dead          `yaml:"dead" doc:"Which dead letters stay. Those beyond a limit are purged, the oldest first."`
+	Dead         DeadLimits    `yaml:"dead" doc:"Which dead letters stay. Those beyond a limit are purged, the oldest first."`
 	Rate         Rate          `yaml:"rate" doc:"How many messages a second are published at the most."`
 	History      History       `yaml:"history" doc:"What the queue remembers of messages that have ended: when, how and where to."`
 	Budget       Budget        `yaml:"budget" doc:"How many bytes the queue may take in Redis."`

@@ -53,7 +53,7 @@ func (d *decoder) structure(path string, node *yaml.Node, v reflect.Value) {
 	}
 }
 
-// variant fills the key that tells which variant a section is, and returns both; "" of a
+// variant fills the key that selects a section's variant, and returns both; "" of a
 // section that has none.
 func (d *decoder) variant(path string, nodes mapping, v reflect.Value, all []field) (value, key string) {
 	s, ok := reflect.TypeAssert[variant](v)

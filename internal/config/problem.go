@@ -67,7 +67,7 @@ func (p *problems) addAt(at place, path, format string, args ...any) {
 	}
 }
 
-// reported tells whether something at or below a path is wrong already.
+// reported reports whether a problem at or below a path is listed already.
 func (p *problems) reported(path string) bool { return p.bad[path] }
 
 // parent returns the path without its last key.

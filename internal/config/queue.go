@@ -17,8 +17,8 @@ type Late struct {
 	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
 }
 
-// Dead limits the dead letters. 0 is no limit.
-type Dead struct {
+// DeadLimits limits the dead letters. 0 is no limit.
+type DeadLimits struct {
 	Keep time.Duration `yaml:"keep" default:"0s" min:"0s" doc:"How long a dead letter stays. 0s: for ever."`
 	Max  int           `yaml:"max" default:"0" min:"0" doc:"Most dead letters of the queue. 0: no limit."`
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// canSupervise tells whether a child can be made to die with us.
+// canSupervise says whether a child can be made to die with us.
 const canSupervise = true
 
 const (

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// canSupervise tells whether a child can be made to die with us.
+// canSupervise says whether a child can be made to die with us.
 const canSupervise = false
 
 type child struct{ redisServer }

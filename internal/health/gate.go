@@ -93,7 +93,7 @@ func (c *Gate) Try(ctx context.Context) (answered bool, err error) {
 	var problems []error // under mu
 	err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		addr := node.Options().Addr
-		if c.known(addr) {
+		if c.isChecked(addr) {
 			return nil
 		}
 		err := checkNode(ctx, node, c.logger.With("node", addr))
@@ -104,12 +104,12 @@ func (c *Gate) Try(ctx context.Context) (answered bool, err error) {
 		} else {
 			c.checked[addr] = true
 		}
-		return nil // Ask the others nevertheless.
+		return nil // Ask the others all the same.
 	})
 	return len(c.checked) > 0, errors.Join(append(problems, err)...)
 }
 
-func (c *Gate) known(addr string) bool {
+func (c *Gate) isChecked(addr string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.checked[addr]

@@ -34,13 +34,13 @@ type Sinks struct {
 
 // SinkState is the state of a sink, by its pings.
 type SinkState struct {
-	asked bool
-	err   error
-	since time.Time
+	isKnown bool
+	err     error
+	since   time.Time
 }
 
 // IsUp reports whether the last one succeeded.
-func (s SinkState) IsUp() bool { return s.asked && s.err == nil }
+func (s SinkState) IsUp() bool { return s.isKnown && s.err == nil }
 
 // Since returns when a ping first had the result of the last one.
 func (s SinkState) Since() time.Time { return s.since }
@@ -48,7 +48,7 @@ func (s SinkState) Since() time.Time { return s.since }
 // Detail says why it is not up.
 func (s SinkState) Detail() string {
 	switch {
-	case !s.asked:
+	case !s.isKnown:
 		return "not asked yet"
 	case s.err != nil:
 		return s.err.Error()
@@ -95,13 +95,13 @@ func (m *Sinks) watch(ctx context.Context, name string, sink sinks.Sink) {
 func (m *Sinks) note(name string, err error) {
 	m.mu.Lock()
 	before := m.states[name]
-	now := SinkState{asked: true, err: err, since: before.since}
-	if !before.asked || before.IsUp() != now.IsUp() {
+	now := SinkState{isKnown: true, err: err, since: before.since}
+	if !before.isKnown || before.IsUp() != now.IsUp() {
 		now.since = time.Now()
 	}
 	m.states[name] = now
 	m.mu.Unlock()
-	if !before.asked {
+	if !before.isKnown {
 		m.metrics.AddSink(name, func() bool { return m.State(name).IsUp() && !m.isFailing(name) })
 	}
 }

@@ -214,55 +214,55 @@ func (p *fakePoller) polls() []int {
 	return slices.Clone(p.assigned)
 }
 
-// observed is an [Observer].
-type observed struct {
+// fakeObserver is an [Observer].
+type fakeObserver struct {
 	mu        sync.Mutex
 	instances int
 	lost      int
 }
 
-func (*observed) Layout(string, string, int)          {}
-func (*observed) Paused(string, map[string]time.Time) {}
+func (*fakeObserver) Layout(string, string, int)          {}
+func (*fakeObserver) Paused(string, map[string]time.Time) {}
 
-func (o *observed) ShardsLost(_ string, n int) {
+func (o *fakeObserver) ShardsLost(_ string, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.lost += n
 }
 
-func (o *observed) Instances(_ string, n int) {
+func (o *fakeObserver) Instances(_ string, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.instances = n
 }
 
-// logged keeps what is logged.
-type logged struct {
+// logBuffer keeps what is logged.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
 // times is how often the log has the text.
-func (l *logged) times(text string) int {
+func (l *logBuffer) times(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
 }
 
-// running is a member that runs.
-type running struct {
+// runningMember is a member that runs.
+type runningMember struct {
 	*Member
 
 	t      *testing.T
 	poller *fakePoller
-	seen   *observed
-	log    *logged
+	seen   *fakeObserver
+	log    *logBuffer
 	reborn int
 	ended  chan error
 	cancel context.CancelFunc
@@ -270,8 +270,8 @@ type running struct {
 	hints func()
 }
 
-func newRunning(t *testing.T, redis *fakeRedis, instance string) *running {
-	r := &running{t: t, poller: &fakePoller{}, seen: &observed{}, log: &logged{}, ended: make(chan error, 1)}
+func newRunning(t *testing.T, redis *fakeRedis, instance string) *runningMember {
+	r := &runningMember{t: t, poller: &fakePoller{}, seen: &fakeObserver{}, log: &logBuffer{}, ended: make(chan error, 1)}
 	r.Member = New(Config{
 		Queue: "orders", Instance: instance, Lease: 5 * time.Second, Want: store.Layout{Shards: 8},
 		Store: redis, Registry: redis, Keeper: redis, Observer: r.seen, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
@@ -282,7 +282,7 @@ func newRunning(t *testing.T, redis *fakeRedis, instance string) *running {
 }
 
 // run prepares the member and runs it until stop.
-func (r *running) run() *running {
+func (r *runningMember) run() *runningMember {
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.cancel = cancel
 	go func() {
@@ -296,14 +296,14 @@ func (r *running) run() *running {
 }
 
 // stop ends it as a drain does.
-func (r *running) stop() {
+func (r *runningMember) stop() {
 	r.cancel()
 	r.t.Log("ended:", <-r.ended)
 	r.Leave(r.t.Context())
 }
 
 // kill ends it as kill -9 does.
-func (r *running) kill() {
+func (r *runningMember) kill() {
 	r.cancel()
 	r.t.Log("ended:", <-r.ended)
 }

@@ -31,9 +31,9 @@ type layouts struct {
 	// notice makes the next turn come now.
 	notice func()
 	inUse  atomic.Pointer[store.Layout]
-	// told is the last epoch that a shard reported, lostAt when a shard had no meta.
-	told   atomic.Pointer[toldEpoch]
-	lostAt atomic.Pointer[time.Time]
+	// reported is the last epoch that a shard reported, lostAt when a shard had no meta.
+	reported atomic.Pointer[toldEpoch]
+	lostAt   atomic.Pointer[time.Time]
 	// reloadAt and births are of the member's turns.
 	reloadAt time.Time
 	births   births
@@ -85,7 +85,7 @@ func (l *layouts) lost(shards int, loss store.Loss) {
 
 // sawEpoch records the epoch in a claim's answer. It never blocks.
 func (l *layouts) sawEpoch(epoch string) {
-	l.told.Store(&toldEpoch{epoch: epoch, at: time.Now()})
+	l.reported.Store(&toldEpoch{epoch: epoch, at: time.Now()})
 	if layout := l.inUse.Load(); layout != nil && layout.Epoch != epoch {
 		l.notice()
 	}
@@ -94,7 +94,7 @@ func (l *layouts) sawEpoch(epoch string) {
 // disagreesFor returns how long a shard has reported another epoch than that of
 // the layout in use; 0 if none does, or if nothing has come of it.
 func (l *layouts) disagreesFor(now time.Time) time.Duration {
-	told := l.told.Load()
+	told := l.reported.Load()
 	if told == nil || told.epoch == l.inUse.Load().Epoch {
 		return 0
 	}
@@ -161,7 +161,7 @@ func (l *layouts) repair(ctx context.Context) {
 	switch {
 	case err == nil:
 		l.failing, l.repairedAt = false, time.Now()
-		l.notice() // It tells what was lost, see births.
+		l.notice() // It finds out what was lost, see births.
 	case !l.failing && (gone || len(lost) > 0) && ctx.Err() == nil:
 		l.failing = true
 		l.config.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
@@ -202,7 +202,7 @@ func (b *births) look(ctx context.Context, layout *store.Layout) {
 		return
 	}
 	if b.layout != nil && !b.layout.SameLife(layout) {
-		b.known = nil // All was lost, which was told.
+		b.known = nil // All was lost, which is reported already.
 	}
 	born, err := b.config.Registry.Born(ctx, layout)
 	if b.layout = layout; err == nil {

@@ -43,7 +43,7 @@ func TestLayoutIsReadWhenItMayHaveChanged(t *testing.T) {
 		if c.epoch != "" {
 			l.sawEpoch(c.epoch)
 			assert.Equal(t, c.epoch != c.layout.Epoch, noticed, name)
-			l.told.Store(&toldEpoch{epoch: c.epoch, at: now.Add(-c.told)})
+			l.reported.Store(&toldEpoch{epoch: c.epoch, at: now.Add(-c.told)})
 		}
 		assert.Equal(t, c.due, l.due(now, c.hinted), name)
 	}

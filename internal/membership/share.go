@@ -60,7 +60,7 @@ func (s *share) tell(now time.Time, poller Poller) {
 		"lapsed", len(got.Lapsed), "reclaimed", got.Reclaimed)
 }
 
-// sources are the instances whose shards were gained.
+// sources are the instances from which shards were gained.
 type sources struct {
 	live   []string // at the last assignment
 	shards int      // then

@@ -28,7 +28,7 @@ func viewEnd(last *message.End) *End {
 }
 
 // death is the end of a dead letter, which needs no history.
-func death(found *inspect.Found) *End {
+func death(found *inspect.Snapshot) *End {
 	if found.Code != store.Dead {
 		return nil
 	}

@@ -34,8 +34,8 @@ type Message struct {
 	BodyBase64     *string           `json:"body_base64,omitempty" doc:"The payload in base64, if it is not text."`
 }
 
-// ViewMessage is a message of the store; reason tells what of it cannot be read.
-func ViewMessage(found *inspect.Found, state inspect.State) Message {
+// ViewMessage is a message of the store; reason says which part of it cannot be read.
+func ViewMessage(found *inspect.Snapshot, state inspect.State) Message {
 	headers, _ := message.CutUID(found.Headers)
 	headers, tags := message.CutTags(headers)
 	if headers == nil {
@@ -65,7 +65,7 @@ func (m *Message) SetBody(body []byte) {
 
 // FoundMessage is a message, or the end of one in the queue's history.
 type FoundMessage struct {
-	inspect.Found
+	inspect.Snapshot
 
 	State inspect.State
 	// HasEnded is set if only its end is known.
@@ -78,12 +78,12 @@ func (q *Queue) Get(ctx context.Context, ref delay.Ref) (found FoundMessage, err
 		return found, fmt.Errorf("%w: %w", delay.ErrInvalid, err)
 	}
 	var ok bool
-	if found.Found, ok, err = inspect.Get(ctx, q.Store, ref.ID, ref.Key); err != nil {
+	if found.Snapshot, ok, err = inspect.Get(ctx, q.Store, ref.ID, ref.Key); err != nil {
 		return found, err
 	}
 	switch {
 	case ok:
-		found.State = stateOf(&found.Found)
+		found.State = stateOf(&found.Snapshot)
 	case found.End == nil:
 		return found, delay.ErrNotFound
 	default: // What the history has of it.
@@ -94,7 +94,7 @@ func (q *Queue) Get(ctx context.Context, ref delay.Ref) (found FoundMessage, err
 	return found, nil
 }
 
-func stateOf(found *inspect.Found) inspect.State {
+func stateOf(found *inspect.Snapshot) inspect.State {
 	switch {
 	case found.Code == store.InFlight:
 		return inspect.StateInFlight
@@ -108,7 +108,7 @@ func stateOf(found *inspect.Found) inspect.State {
 
 // View is the message as programs see it.
 func (l *FoundMessage) View() Message {
-	m := ViewMessage(&l.Found, l.State)
+	m := ViewMessage(&l.Snapshot, l.State)
 	if l.Parked != nil {
 		m.Route, m.Reason = l.Parked.Route, l.Parked.Reason
 	}
@@ -152,7 +152,7 @@ func (q *Queue) PublishNow(ctx context.Context, ref delay.Ref) (ChangeResult, er
 	return changed("rescheduled", q.Client().PublishNow(ctx, ref))
 }
 
-// changed tells what was done; what was done all the same is no error.
+// changed returns what was done; an answer such as maybe published is not an error, since it was done.
 func changed(status string, err error) (ChangeResult, error) {
 	c := ChangeResult{Status: status, MaybePublished: errors.Is(err, delay.ErrMaybePublished), NotDurable: errors.Is(err, delay.ErrNotDurable)}
 	if delay.Done(err) {

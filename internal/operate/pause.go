@@ -35,7 +35,7 @@ func (q *Queue) Pause(ctx context.Context, topic, by string) (PauseChange, error
 	return q.pauseChange(ctx, PauseState{Topic: topic, Paused: true, Since: Stamp(since)}, err)
 }
 
-// Resume lets the queue, or one topic of it, go on.
+// Resume ends the pause of the queue or one of its topics.
 func (q *Queue) Resume(ctx context.Context, topic string) (PauseChange, error) {
 	since, err := q.Admin().Resume(ctx, topic)
 	return q.pauseChange(ctx, PauseState{Topic: topic, Since: Stamp(since)}, err)

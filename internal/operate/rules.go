@@ -2,7 +2,7 @@ package operate
 
 import "github.com/delaybridge/delaybridge/internal/config"
 
-// RulesView is what the configuration of the queue says of when and whether its messages are
+// RulesView are the queue's settings that decide when and whether its messages are
 // published: whoever asks why one has not arrived needs it.
 type RulesView struct {
 	History *HistoryRule   `json:"history,omitempty" doc:"Which ends of messages are remembered; absent if none are."`

@@ -173,7 +173,7 @@ func (l *Look) View(rates *Rates, lateness *Lateness) QueueView {
 		return v
 	}
 	sum := &l.Sum
-	v.Shards, v.Held, v.Waiting, v.Due = new(len(l.Shards)), new(l.Held()), &sum.Waiting, &sum.Due
+	v.Shards, v.Held, v.Waiting, v.Due = new(len(l.Shards)), new(l.HeldShards()), &sum.Waiting, &sum.Due
 	v.Parked, v.InFlight, v.Dead = &sum.Parked, &sum.InFlight, &sum.Dead
 	v.OldestDue, v.NextDue = new(seconds(sum.OldestDueAge)), Stamp(sum.NextDue)
 	v.Paused, v.Losses, v.MadeAt = viewPaused(l.Paused), viewLosses(l.Losses), Stamp(l.MadeAt())

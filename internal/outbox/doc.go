@@ -20,6 +20,6 @@
 //
 // Redis is a copy that may be lost in whole or in part at any time, unnoticed. A stored row
 // whose message is missing in Redis, without a tombstone, was lost: every end leaves a
-// tombstone, which goes only after the row has it or when no late writer is possible any more.
+// tombstone, which is removed only after the row has it or when no late writer is possible.
 // So no loss has to be noticed; noticing one only makes the auditor look sooner.
 package outbox

@@ -146,7 +146,7 @@ func TestOutlivedLease(t *testing.T) {
 			return nil
 		}
 		old := setup(t, on(store, "old", 0), func(c *Config, _ *bench) {
-			c.Claims.Batch, c.Store = 1, func(int) Store { return slow{store, freeze} }
+			c.Claims.Batch, c.Store = 1, func(int) Store { return slowStore{store, freeze} }
 		})
 		old.pass(time.Second)
 		frozen.Store(true)
@@ -166,13 +166,13 @@ func TestOutlivedLease(t *testing.T) {
 	})
 }
 
-// slow is a store whose claims are answered late.
-type slow struct {
+// slowStore is a store whose claims are answered late.
+type slowStore struct {
 	*fakeStore
 	late func() error
 }
 
-func (s slow) Claim(ctx context.Context, r message.ClaimRequest) (message.Claim, error) {
+func (s slowStore) Claim(ctx context.Context, r message.ClaimRequest) (message.Claim, error) {
 	claim, err := s.fakeStore.Claim(ctx, r)
 	_ = s.late()
 	return claim, err

@@ -106,7 +106,7 @@ func (p *Policy) setDefaults() {
 	setDefault(&p.ParkPatience, defaultParkPatience)
 }
 
-// Topics tells which topics the queue takes. It is safe for concurrent use.
+// Topics knows which topics the queue takes. It is safe for concurrent use.
 type Topics interface {
 	// Known are those that were in force some seconds ago. It asks nobody.
 	Known() message.Topics
@@ -180,7 +180,7 @@ type Sink struct {
 	Open func(m *message.Message) error
 }
 
-// Hooks are told what the poller has seen. Each may be nil.
+// Hooks are called when the poller notices something. Each may be nil.
 type Hooks struct {
 	// OnNoLayout is called when the store says that the shard's layout is missing,
 	// again and again with backoff until it is there. It says in the log what that
@@ -192,13 +192,13 @@ type Hooks struct {
 	OnEpoch func(epoch string)
 	// OnLateAcks gets the outbox messages that the broker has acknowledged and
 	// the store has not settled for certain (too late, only after a repetition,
-	// or never), so that their rows are settled nevertheless. It is called from
+	// or never), so that their rows are settled all the same. It is called from
 	// many goroutines, perhaps twice for a message, and must not block.
-	OnLateAcks func(acked []message.Claimed)
+	OnLateAcks func(acked []message.ClaimedMessage)
 	// OnPublished gets the sink's report on each message that was given to it, and how
 	// late the message was then. It is called once per message and attempt, from many
 	// goroutines, must not block, and keeps neither pointer.
-	OnPublished func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration)
+	OnPublished func(claimed *message.ClaimedMessage, began time.Time, report *sinks.Report, lateness time.Duration)
 }
 
 // Config describes a [Poller]. Zero durations and numbers mean the defaults.

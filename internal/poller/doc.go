@@ -1,6 +1,6 @@
 // Package poller moves due messages from Redis to the broker: for each shard of
 // a queue it claims what is due, hands it to the sink, and settles each message
-// by what the sink said of it.
+// by the sink's outcome.
 //
 // # A machine and its driver
 //

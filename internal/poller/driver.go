@@ -181,7 +181,7 @@ func (d *driver) call(event string, call func(context.Context) error) (err error
 	return call(ctx)
 }
 
-// ask makes a call of the store, in a goroutine of its own, and has the shard told of its end.
+// ask makes a call to the store in its own goroutine, and reports its end to the shard.
 func ask[T any](d *driver, event string, call func(context.Context) (T, error), tell func(now time.Duration, answer T, err error)) {
 	d.goroutines.Go(func() {
 		var answer T

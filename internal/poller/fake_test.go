@@ -29,7 +29,7 @@ var (
 type fakeStore struct {
 	mu       sync.Mutex
 	skew     time.Duration // Redis' clock minus ours
-	waiting  []message.Claimed
+	waiting  []message.ClaimedMessage
 	claims   map[message.ClaimToken]*fakeClaim
 	used     map[string]uint64
 	holder   string
@@ -54,7 +54,7 @@ type fakeStore struct {
 }
 
 type fakeClaim struct {
-	messages []message.Claimed
+	messages []message.ClaimedMessage
 	deadline time.Time
 }
 
@@ -77,7 +77,7 @@ func newFakeStore() *fakeStore {
 func (f *fakeStore) now() time.Time { return time.Now().Add(f.skew).Truncate(time.Millisecond) }
 
 // add schedules messages, in IDs' order where they are due alike.
-func (f *fakeStore) add(messages ...message.Claimed) {
+func (f *fakeStore) add(messages ...message.ClaimedMessage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range messages {
@@ -89,18 +89,18 @@ func (f *fakeStore) add(messages ...message.Claimed) {
 const slotWidth = 1 << 42
 
 // put makes a message wait, in a slot or not.
-func (f *fakeStore) put(m message.Claimed, slot int, at time.Time) {
+func (f *fakeStore) put(m message.ClaimedMessage, slot int, at time.Time) {
 	m.Score = int64(slot)*slotWidth + at.UnixMilli()
-	i, _ := slices.BinarySearchFunc(f.waiting, m, func(a, b message.Claimed) int {
+	i, _ := slices.BinarySearchFunc(f.waiting, m, func(a, b message.ClaimedMessage) int {
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.ID, b.ID))
 	})
 	f.waiting = slices.Insert(f.waiting, i, m)
 }
 
-func slotOf(m *message.Claimed) int { return int(m.Score / slotWidth) }
+func slotOf(m *message.ClaimedMessage) int { return int(m.Score / slotWidth) }
 
 // waitingSince is when the message can be taken.
-func waitingSince(m *message.Claimed) time.Time { return time.UnixMilli(m.Score % slotWidth) }
+func waitingSince(m *message.ClaimedMessage) time.Time { return time.UnixMilli(m.Score % slotWidth) }
 
 // parked are the IDs that wait in slots.
 func (f *fakeStore) parked() (ids []string) {
@@ -190,7 +190,7 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 	claim.Messages, claim.Epoch = slices.Clone(mine.messages), f.epoch
 	claim.More = r.Max > 0 && len(mine.messages) == r.Max
 	if r.Slot > 0 {
-		claim.More = slices.ContainsFunc(f.waiting, func(m message.Claimed) bool { return slotOf(&m) == r.Slot })
+		claim.More = slices.ContainsFunc(f.waiting, func(m message.ClaimedMessage) bool { return slotOf(&m) == r.Slot })
 	}
 	if len(f.waiting) > 0 && slotOf(&f.waiting[0]) == 0 {
 		claim.NextDue = waitingSince(&f.waiting[0])
@@ -205,7 +205,7 @@ func (f *fakeStore) claim(r message.ClaimRequest) message.Claim {
 
 func (f *fakeStore) take(r message.ClaimRequest, now time.Time) *fakeClaim {
 	c, bytes, isFull := &fakeClaim{deadline: now.Add(r.Timeout)}, 0, false
-	f.waiting = slices.DeleteFunc(f.waiting, func(m message.Claimed) bool {
+	f.waiting = slices.DeleteFunc(f.waiting, func(m message.ClaimedMessage) bool {
 		if isFull || len(c.messages) == r.Max || slotOf(&m) != r.Slot || waitingSince(&m).After(now) {
 			return false
 		}
@@ -244,7 +244,7 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 		}
 		return !s.Repeated
 	}
-	same := func(a, b message.Claimed) bool { return a.Member == b.Member }
+	same := func(a, b message.ClaimedMessage) bool { return a.Member == b.Member }
 	if c := f.claims[s.Claim.Token]; !slices.EqualFunc(c.messages, s.Claim.Messages, same) {
 		return !s.Repeated // A run that came late, or an earlier run has done it.
 	}
@@ -252,7 +252,7 @@ func (f *fakeStore) settle(s message.Settlement) (stale bool) {
 	for _, p := range s.Parks {
 		f.routes[p.Slot] = p
 	}
-	var kept []message.Claimed
+	var kept []message.ClaimedMessage
 	for i, m := range s.Claim.Messages {
 		verdict := s.Verdicts[i]
 		if verdict.Verb == message.VerbKeep {
@@ -354,12 +354,12 @@ type fakeSink struct {
 	mu        sync.Mutex
 	latency   time.Duration
 	behave    func(ctx context.Context, batch []message.Message) []sinks.Outcome
-	published []published
+	published []fakePublish
 	under     int
 	most      int // the most calls at a time
 }
 
-type published struct {
+type fakePublish struct {
 	ids []string
 	at  time.Time
 }
@@ -379,7 +379,7 @@ func (f *fakeSink) Publish(ctx context.Context, batch []message.Message, outcome
 func (f *fakeSink) note(batch []message.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p := published{at: time.Now()}
+	p := fakePublish{at: time.Now()}
 	for i := range batch {
 		p.ids = append(p.ids, batch[i].ID)
 	}
@@ -426,7 +426,7 @@ func (f *fakeSink) set(behave func(context.Context, []message.Message) []sinks.O
 func (f *fakeSink) Ping(context.Context) error  { return nil }
 func (f *fakeSink) Close(context.Context) error { return nil }
 
-func (f *fakeSink) calls() []published {
+func (f *fakeSink) calls() []fakePublish {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.published)
@@ -436,21 +436,21 @@ func all(batch []message.Message, outcome sinks.Outcome) []sinks.Outcome {
 	return slices.Repeat([]sinks.Outcome{outcome}, len(batch))
 }
 
-func due(id string, at time.Time) message.Claimed {
-	return message.Claimed{Member: id, Message: message.Message{
+func due(id string, at time.Time) message.ClaimedMessage {
+	return message.ClaimedMessage{Member: id, Message: message.Message{
 		ID: id, Topic: "t", Queue: "q", DueAt: at, ScheduledAt: at.Add(-time.Hour), Attempt: 1,
 	}}
 }
 
-func keyed(id, key string, at time.Time) message.Claimed {
+func keyed(id, key string, at time.Time) message.ClaimedMessage {
 	m := due(id, at)
 	m.Key = key
 	return m
 }
 
 // many are n messages due at once, m0000 on.
-func many(n int, at time.Time) []message.Claimed {
-	messages := make([]message.Claimed, n)
+func many(n int, at time.Time) []message.ClaimedMessage {
+	messages := make([]message.ClaimedMessage, n)
 	for i := range messages {
 		messages[i] = due(fmt.Sprintf("m%04d", i), at)
 	}

@@ -153,7 +153,7 @@ func TestRateOfManyRoutes(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
 			c.Rates = Rates{Topics: map[string]int{"slow": 50}}
 			part := func(m *message.Message) sinks.Route { return sinks.Route(m.Topic + "/" + m.Key) }
-			c.Sink.Sink = &parted{fakeSink: b.sink, route: part}
+			c.Sink.Sink = &routedSink{fakeSink: b.sink, route: part}
 			b.sink.behave = func(_ ctx, batch []message.Message) []outcome {
 				list := all(batch, acked)
 				for i := range batch {

@@ -97,7 +97,7 @@ func (m *machine) claim() message.ClaimRequest {
 
 // answer has a request made, unless one is under way, and answered with messages; what waits next
 // is due then, if anything.
-func (m *machine) answer(messages []message.Claimed, next *time.Time) {
+func (m *machine) answer(messages []message.ClaimedMessage, next *time.Time) {
 	m.t.Helper()
 	if !m.IsWaiting() {
 		m.claim()
@@ -109,7 +109,7 @@ func (m *machine) answer(messages []message.Claimed, next *time.Time) {
 	m.Claimed(m.now, claim, m.now, nil)
 }
 
-func (m *machine) message(id, topic string) message.Claimed {
+func (m *machine) message(id, topic string) message.ClaimedMessage {
 	c := keyed(id, "k", m.redisNow())
 	c.Topic = topic
 	return c
@@ -140,11 +140,11 @@ func TestClaimThatCrossesAReturn(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	due := m.redisNow()
-	m.answer([]message.Claimed{m.message("m1", "t")}, &due)
+	m.answer([]message.ClaimedMessage{m.message("m1", "t")}, &due)
 	require.Positive(t, m.claim().Max)
 	m.calls["m1"](sinkDown)
 	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
-	m.answer([]message.Claimed{m.message("m2", "t")}, &due)
+	m.answer([]message.ClaimedMessage{m.message("m2", "t")}, &due)
 	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
 	assert.Equal(t, []string{"m1"}, m.published)
 }
@@ -157,7 +157,7 @@ func TestReturnsAreAwaited(t *testing.T) {
 	due := m.redisNow()
 	require.Positive(t, m.claim().Max)
 	m.now += 61 * time.Second // Too late to publish any of it.
-	m.answer([]message.Claimed{m.message("m1", "t")}, &due)
+	m.answer([]message.ClaimedMessage{m.message("m1", "t")}, &due)
 	for range 9 {
 		m.after(time.Millisecond)
 		if n := len(m.claims); m.IsWaiting() {
@@ -180,13 +180,13 @@ func TestSlotsWaitForReturns(t *testing.T) {
 	due := m.redisNow()
 	first := m.message("m1", "u")
 	for m.claim().Slot == 0 { // In turn: what is due, and the slot.
-		m.answer([]message.Claimed{first}, &due)
+		m.answer([]message.ClaimedMessage{first}, &due)
 	}
 	require.Equal(t, 1, m.claims[len(m.claims)-1].Slot)
 	require.Equal(t, []string{"m1"}, m.published)
 	m.calls["m1"](sinkDown)
 	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
-	m.answer([]message.Claimed{m.message("p1", "t")}, &due)
+	m.answer([]message.ClaimedMessage{m.message("p1", "t")}, &due)
 	require.Equal(t, []message.Verb{message.VerbPark}, m.settle())
 	require.Equal(t, []string{"m1"}, m.published)
 
@@ -205,7 +205,7 @@ func TestSlotsWaitForReturns(t *testing.T) {
 	}
 	require.Zero(t, slots())
 	due = m.redisNow() // m1 was claimed, and another is due.
-	m.answer([]message.Claimed{m.message("m1", "u")}, &due)
+	m.answer([]message.ClaimedMessage{m.message("m1", "u")}, &due)
 	m.calls["m1"](acked)
 	m.settle()
 	assert.Positive(t, slots())
@@ -219,8 +219,8 @@ func TestNothingIsPublishedAfterTheLease(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
 			due := m.redisNow()
-			m.answer([]message.Claimed{m.message("m1", "t")}, &due)
-			m.answer([]message.Claimed{m.message("m2", "t")}, nil)
+			m.answer([]message.ClaimedMessage{m.message("m1", "t")}, &due)
+			m.answer([]message.ClaimedMessage{m.message("m2", "t")}, nil)
 			inWindow := func() int { n, _ := m.queue.config.Sink.Window.InFlight(); return n }
 			assert.Equal(t, 1, inWindow(), "what waits takes no room")
 			m.now += late // The renewal is under way, and not answered.
@@ -242,7 +242,7 @@ func TestNothingIsPublishedAfterTheLease(t *testing.T) {
 func TestRetriesAreClaimedInTime(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	m.answer([]message.Claimed{m.message("m1", "t")}, nil)
+	m.answer([]message.ClaimedMessage{m.message("m1", "t")}, nil)
 	m.calls["m1"](sinks.Failed(sinks.Retryable, sinks.ReasonRefused, errBroker))
 	require.Equal(t, []message.Verb{message.VerbRetry}, m.settle())
 	m.after(time.Second - time.Millisecond)
@@ -258,7 +258,7 @@ func TestReturnsAreClaimedAtOnce(t *testing.T) {
 	m := newMachine(t)
 	require.Positive(t, m.claim().Max)
 	m.now += 61 * time.Second // Too late to publish any of it.
-	m.answer([]message.Claimed{m.message("m1", "t")}, nil)
+	m.answer([]message.ClaimedMessage{m.message("m1", "t")}, nil)
 	require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
 	if m.IsWaiting() { // The lease was renewed meanwhile.
 		m.answer(nil, nil)

@@ -46,7 +46,7 @@ func (s *seals) open(m *message.Message) error {
 }
 
 // sealedWith makes the bodies those that the key opens.
-func sealedWith(key string, messages []message.Claimed) []message.Claimed {
+func sealedWith(key string, messages []message.ClaimedMessage) []message.ClaimedMessage {
 	for i := range messages {
 		messages[i].Headers = map[string]string{message.HeaderSealed: key}
 		messages[i].Body = []byte(key + " " + messages[i].ID)
@@ -54,7 +54,7 @@ func sealedWith(key string, messages []message.Claimed) []message.Claimed {
 	return messages
 }
 
-func broken(messages []message.Claimed) []message.Claimed {
+func broken(messages []message.ClaimedMessage) []message.ClaimedMessage {
 	for i := range messages {
 		messages[i].Body = []byte("forged")
 	}

@@ -63,7 +63,7 @@ func breaker(b *bench) {
 	}
 }
 
-func hanging(id string, at time.Time) message.Claimed {
+func hanging(id string, at time.Time) message.ClaimedMessage {
 	m := due(id, at)
 	m.Topic = "hangs"
 	return m

@@ -79,7 +79,7 @@ func TestPausedQueueClaimsNothing(t *testing.T) {
 
 // assertKeyOrder checks that each Key's messages were first published in due order (I15);
 // the i-th message of a topic has the Key i%keys.
-func assertKeyOrder(t *testing.T, calls []published, keys int) {
+func assertKeyOrder(t *testing.T, calls []fakePublish, keys int) {
 	t.Helper()
 	last, seen := map[string]int{}, map[string]bool{}
 	for _, call := range calls {
@@ -137,7 +137,7 @@ func TestPausedTopicOfManyRoutes(t *testing.T) {
 		of := func(instance string) *bench {
 			return setup(t, func(c *Config, b *bench) {
 				b.store, c.Store, c.Instance = store, store.shard, instance
-				c.Sink.Sink = &parted{fakeSink: b.sink, route: part}
+				c.Sink.Sink = &routedSink{fakeSink: b.sink, route: part}
 				b.sink.behave = func(_ ctx, batch []message.Message) []outcome {
 					list := all(batch, acked)
 					for i := range batch {
@@ -175,17 +175,17 @@ func TestPausedTopicOfManyRoutes(t *testing.T) {
 		second.Pause(nil)
 		second.pass(5 * time.Second)
 		require.Len(t, store.acked, 201)
-		assertKeyOrder(t, slices.DeleteFunc(second.sink.calls(), func(p published) bool { return p.ids[0] == "x" }), 2)
+		assertKeyOrder(t, slices.DeleteFunc(second.sink.calls(), func(p fakePublish) bool { return p.ids[0] == "x" }), 2)
 	})
 }
 
-// parted has routes of its own.
-type parted struct {
+// routedSink chooses routes by a function.
+type routedSink struct {
 	*fakeSink
 	route func(*message.Message) sinks.Route
 }
 
-func (p *parted) Route(m *message.Message) sinks.Route { return p.route(m) }
+func (p *routedSink) Route(m *message.Message) sinks.Route { return p.route(m) }
 
 // TestPauseIsNoPatience: a topic that is found to be missing after a long pause was not
 // missing all the time.

@@ -123,11 +123,11 @@ type planner struct {
 
 	lease *batch.Lease
 	// mine: the last claim was granted. byOther: the last one found another holder,
-	// at refusedAt. left: an earlier holder has left claims behind.
-	mine, byOther, left bool
-	refusedAt           time.Duration
+	// at refusedAt. foreignClaims: an earlier holder has left claims behind.
+	mine, byOther, foreignClaims bool
+	refusedAt                    time.Duration
 	// othersUntil is when the lease of another ends at the earliest, as its last
-	// answer told; zero if it told of none.
+	// answer said; zero if it named none.
 	othersUntil time.Duration
 	// holder is what names the other's lease, and since when it has not changed.
 	holder string
@@ -365,7 +365,7 @@ type grant struct {
 	request message.ClaimRequest
 	probe   *routes.Probe
 	allowed rate.Allowance
-	// began is when it was sent, deadline when nothing of it may be published any more.
+	// began is when it was sent, deadline when none of it may be published any more.
 	began, deadline time.Duration
 	// isNew: the shard was not ours before. hasLapsed: its last holder had fallen silent.
 	isNew, hasLapsed bool
@@ -379,11 +379,11 @@ func (a *planner) granted(claim *message.Claim, received time.Duration) (g grant
 	a.byOther = false
 	a.heldPause.Reset()
 	if g.isNew = !a.mine; g.isNew {
-		g.hasLapsed = a.left
+		g.hasLapsed = a.foreignClaims
 		if a.othersUntil > 0 {
 			g.hasLapsed = received >= a.othersUntil
 		}
-		a.mine, a.left, a.othersUntil = true, false, 0
+		a.mine, a.foreignClaims, a.othersUntil = true, false, 0
 		a.unloaded, a.isLoaded = true, false
 	} else if claim.Last < a.lastGranted { // A failover has taken back what was claimed since: also from slots.
 		a.unloaded = true
@@ -424,7 +424,7 @@ func (a *planner) refused(now time.Duration, claim *message.Claim, received time
 	a.renewAt = 0
 	switch claim.State {
 	case message.ClaimHeld:
-		a.takeAt, a.quietUntil = 0, received+a.held(claim, received)
+		a.takeAt, a.quietUntil = 0, received+a.heldByOther(claim, received)
 	case message.ClaimOutdated: // Ours may be far behind: numbers are left out, in growing steps.
 		a.takeAt, a.unloaded = 0, true // Or an answer was lost, perhaps of the first claim after a failover.
 		a.number += 1<<min(a.outdated, 20) - 1
@@ -440,9 +440,9 @@ func (a *planner) refused(now time.Duration, claim *message.Claim, received time
 	}
 }
 
-// held records that another instance holds the shard, and returns how long to
+// heldByOther records that another instance holds the shard, and returns how long to
 // wait before the next claim.
-func (a *planner) held(claim *message.Claim, received time.Duration) time.Duration {
+func (a *planner) heldByOther(claim *message.Claim, received time.Duration) time.Duration {
 	if !a.byOther || claim.Holder != a.holder {
 		a.holder, a.since = claim.Holder, received
 	}
@@ -493,7 +493,7 @@ func (a *planner) markLoaded() (isNew bool) {
 // reclaimForeign begins to return the claims of earlier holders. The claim that was
 // refused for their sake is then asked for again.
 func (a *planner) reclaimForeign() (which message.Reclaim, begins bool) {
-	a.mine, a.left = false, true
+	a.mine, a.foreignClaims = false, true
 	if a.isDraining {
 		a.advance()
 		return which, false

@@ -30,7 +30,7 @@ type Poller struct {
 	started bool
 	stopped bool
 	running map[int]*driver
-	// retired shards drain or have drained: their claim numbers go on if they come back.
+	// retired shards drain or have drained: their claim numbers continue if they come back.
 	retired map[int]*driver
 	// returning are those of the retired ones that are to begin again when they
 	// have drained.

@@ -142,14 +142,14 @@ func BenchmarkDrain(b *testing.B) {
 
 func benchmarkDrain(b *testing.B, key string) {
 	const batch = 500
-	store := &endless{stop: make(chan struct{}), left: b.N / batch}
+	store := &endlessStore{stop: make(chan struct{}), left: b.N / batch}
 	for i := range batch {
 		store.messages = append(store.messages, keyed("m", key, time.Now()))
 		if key != "" {
 			store.messages[i].Key += string(rune('a' + i))
 		}
 	}
-	sink := &willing{}
+	sink := &willingSink{}
 	p, err := New(Config{Queue: "q", Instance: "i", Shards: []int{0}, Sink: Sink{Sink: sink}, Store: func(int) Store { return store }})
 	require.NoError(b, err)
 	b.ReportAllocs()
@@ -159,25 +159,25 @@ func benchmarkDrain(b *testing.B, key string) {
 	require.NoError(b, p.Stop(b.Context()))
 }
 
-// willing is a sink that acknowledges everything.
-type willing struct {
+// willingSink is a sink that acknowledges everything.
+type willingSink struct {
 	sinks.Sink
 }
 
-func (w *willing) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
+func (w *willingSink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
 
-func (w *willing) Publish(_ context.Context, _ []message.Message, outcomes *sinks.Outcomes) {
+func (w *willingSink) Publish(_ context.Context, _ []message.Message, outcomes *sinks.Outcomes) {
 	outcomes.Rest(acked)
 }
 
-// endless is a store that always has a full batch, as often as left says.
-type endless struct {
-	messages []message.Claimed
+// endlessStore is a store that always has a full batch, as often as left says.
+type endlessStore struct {
+	messages []message.ClaimedMessage
 	left     int
 	stop     chan struct{}
 }
 
-func (e *endless) Claim(_ context.Context, r message.ClaimRequest) (message.Claim, error) {
+func (e *endlessStore) Claim(_ context.Context, r message.ClaimRequest) (message.Claim, error) {
 	if r.Max == 0 {
 		return message.Claim{Now: time.Now(), NextDue: time.Now()}, nil
 	}
@@ -190,14 +190,14 @@ func (e *endless) Claim(_ context.Context, r message.ClaimRequest) (message.Clai
 	return message.Claim{Now: time.Now(), NextDue: time.Now(), Messages: e.messages, More: true}, nil
 }
 
-func (e *endless) Confirm(context.Context, message.ClaimToken) error { return nil }
+func (e *endlessStore) Confirm(context.Context, message.ClaimToken) error { return nil }
 
-func (e *endless) Settle(context.Context, message.Settlement) (bool, error) { return false, nil }
+func (e *endlessStore) Settle(context.Context, message.Settlement) (bool, error) { return false, nil }
 
-func (e *endless) Reclaim(context.Context, message.Reclaim) (int, bool, error) {
+func (e *endlessStore) Reclaim(context.Context, message.Reclaim) (int, bool, error) {
 	return 0, false, nil
 }
 
-func (e *endless) Parked(context.Context) ([]message.ParkedRoute, error) { return nil, nil }
+func (e *endlessStore) Parked(context.Context) ([]message.ParkedRoute, error) { return nil, nil }
 
-func (e *endless) HandOver(context.Context, string) error { return nil }
+func (e *endlessStore) HandOver(context.Context, string) error { return nil }

@@ -42,9 +42,9 @@ type Queue struct {
 	// redisDown is how many shards have no answer of Redis.
 	redisDown atomic.Int32
 
-	mu    sync.Mutex
-	said  map[string]time.Duration // when a trouble was logged last
-	gains Gains
+	mu       sync.Mutex
+	loggedAt map[string]time.Duration // when a trouble was logged last
+	gains    Gains
 }
 
 // pauses are what operators have paused of a queue. It never changes.
@@ -117,13 +117,13 @@ func (q *Queue) sayNow(trouble string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.Now()
-	if last, known := q.said[trouble]; known && now-last < sayAgain {
+	if last, known := q.loggedAt[trouble]; known && now-last < sayAgain {
 		return false
 	}
-	if q.said == nil || len(q.said) >= maxTroubles {
-		q.said = make(map[string]time.Duration)
+	if q.loggedAt == nil || len(q.loggedAt) >= maxTroubles {
+		q.loggedAt = make(map[string]time.Duration)
 	}
-	q.said[trouble] = now
+	q.loggedAt[trouble] = now
 	return true
 }
 

@@ -36,7 +36,7 @@ func (s *Shard) sayDropped(b *batch.Batch, indices []int, dropped int) {
 }
 
 // reportOutcome counts a message that was not acknowledged.
-func (s *Shard) reportOutcome(claimed *message.Claimed, outcome sinks.Outcome) {
+func (s *Shard) reportOutcome(claimed *message.ClaimedMessage, outcome sinks.Outcome) {
 	switch {
 	case claimed.Err != nil:
 		s.queue.config.Observer.DecodeError(s.queue.config.Queue)
@@ -59,7 +59,7 @@ func (s *Shard) tellAcks(b *batch.Batch, indices []int) {
 	if s.queue.config.Hooks.OnLateAcks == nil {
 		return
 	}
-	var acked []message.Claimed
+	var acked []message.ClaimedMessage
 	for _, i := range indices {
 		if m := &b.Messages[i]; b.Verdict(i).Verb == message.VerbAck && message.IsOutboxToken(m.Token) {
 			acked = append(acked, *m)

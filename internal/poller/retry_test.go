@@ -20,7 +20,7 @@ func TestARetryKeepsItsPromise(t *testing.T) {
 		var reports []sinks.Class
 		var latenesses []time.Duration
 		b := setup(t, func(config *Config, b *bench) {
-			config.Hooks.OnPublished = func(m *message.Claimed, began time.Time, report *sinks.Report, late time.Duration) {
+			config.Hooks.OnPublished = func(m *message.ClaimedMessage, began time.Time, report *sinks.Report, late time.Duration) {
 				assert.Equal(t, "m", m.ID)
 				assert.Equal(t, len(reports), m.Attempts.Begun)
 				assert.False(t, report.At.Before(began))

@@ -39,8 +39,8 @@ func byTopic(outcomes map[string]outcome) func(context.Context, []message.Messag
 }
 
 // to are n messages of a topic, due one after the other from at.
-func to(topic string, n int, at time.Time, key func(i int) string) []message.Claimed {
-	messages := make([]message.Claimed, n)
+func to(topic string, n int, at time.Time, key func(i int) string) []message.ClaimedMessage {
+	messages := make([]message.ClaimedMessage, n)
 	for i := range messages {
 		messages[i] = keyed(fmt.Sprintf("%s/%05d", topic, i), key(i), at.Add(time.Duration(i)*time.Millisecond))
 		messages[i].Topic = topic
@@ -191,7 +191,7 @@ func TestHangingRouteIsParked(t *testing.T) {
 
 // answering gives the poller a sink that answers for each message by itself.
 func answering(answer func(context.Context, *message.Message) outcome) func(*Config, *bench) {
-	return func(c *Config, b *bench) { c.Sink.Sink = &streaming{fakeSink: b.sink, answer: answer} }
+	return func(c *Config, b *bench) { c.Sink.Sink = &streamingSink{fakeSink: b.sink, answer: answer} }
 }
 
 // hangs makes the topic of that name hang until the sink's own timeout.
@@ -317,13 +317,13 @@ func TestBackBehindADeadRoute(t *testing.T) {
 	})
 }
 
-// streaming answers for each message by itself.
-type streaming struct {
+// streamingSink answers for each message by itself.
+type streamingSink struct {
 	*fakeSink
 	answer func(context.Context, *message.Message) outcome
 }
 
-func (s *streaming) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+func (s *streamingSink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
 	done := make(chan struct{})
 	for i := range batch {
 		go func() {
@@ -565,7 +565,7 @@ func TestParkedAgainByAFailover(t *testing.T) {
 				b.store.add(to("t", 20, b.store.now(), noKey)...)
 				b.pass(5 * time.Second)
 				require.Len(t, b.store.parked(), 20)
-				var parked []message.Claimed
+				var parked []message.ClaimedMessage
 				used := map[string]uint64{}
 				b.store.read(func() { parked, used = slices.Clone(b.store.waiting), maps.Clone(b.store.used) })
 				b.sink.set(same(acked))

@@ -55,8 +55,8 @@ func (b *bench) stop(t *testing.T, budget time.Duration) error {
 	return b.Stop(ctx)
 }
 
-// settled counts what was settled.
-type settled struct {
+// verdictCounts counts settled messages by verdict.
+type verdictCounts struct {
 	published, retried, deadLettered, released, parked int
 	suspected                                          int // copies that are out, or may be, while an earlier one may be
 }
@@ -67,7 +67,7 @@ type recorder struct {
 	latenesses             []time.Duration
 	failures               map[string]int
 	missing                []string
-	settled                settled
+	settled                verdictCounts
 	reclaimed              int
 	decodeErrors, stale    int
 	inFlight, inFlightMost atomic.Int64

@@ -20,16 +20,16 @@ type Shard struct {
 	index int
 	log   *slog.Logger
 	do    Calls
-	// changed, of 1, is told when an outcome has come.
+	// changed, of 1, is signalled when an outcome has come.
 	changed chan struct{}
 	now     time.Duration
 	isCut   bool // what was being published was cut short
 
 	policy *Policy // what is heeded of the queue's
 	paused *pauses // likewise
-	epoch  string  // the last that was told
+	epoch  string  // the last one reported
 
-	*planner // of the claims: much of what a shard is told is for it alone
+	*planner // of the claims: many of a shard's events are for it alone
 	routes   *routes.Table
 	flight   *batch.Flight
 	quota    *rate.Quota
@@ -267,7 +267,7 @@ func (s *Shard) take(b *batch.Batch, c *batch.Publication) {
 			continue
 		}
 		if b.IsHung(i) {
-			s.flight.Heard(b, i, true, s.now)
+			s.flight.HangEnded(b, i, true, s.now)
 		} else {
 			messages, bytes, took = messages+1, bytes+b.Weight(i), took+report.At.Sub(c.Began)
 		}
@@ -333,7 +333,7 @@ func (s *Shard) forget(b *batch.Batch) {
 
 // observe reports the sink's outcome for a message, and measures the lateness of an
 // acknowledged one.
-func (s *Shard) observe(claimed *message.Claimed, began time.Time, report *sinks.Report) {
+func (s *Shard) observe(claimed *message.ClaimedMessage, began time.Time, report *sinks.Report) {
 	defer recovered(s.log, "settle", nil)
 	late := lateness(&claimed.Message, s.planner.redisClock(report.At.Sub(s.queue.base)))
 	if report.Class == sinks.Acknowledged {

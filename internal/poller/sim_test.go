@@ -138,7 +138,7 @@ type world struct {
 
 	promises map[string]*promise
 	order    []*promise
-	stored   []copyOf
+	stored   []storedCopy
 	modes    map[string]string // of topics
 	isDown   bool              // the broker
 	isAway   bool              // Redis
@@ -167,8 +167,8 @@ type promise struct {
 	handed         map[int]sinks.Class // how each attempt ended that was handed over
 }
 
-// copyOf is what the broker has stored of a message.
-type copyOf struct {
+// storedCopy is a copy that the broker has stored of a message.
+type storedCopy struct {
 	id      string
 	attempt int
 	at      time.Duration
@@ -348,7 +348,7 @@ func (w *world) hint(shard int) {
 func (w *world) cancel(p *promise) {
 	f := w.stores[p.shard]
 	n := len(f.waiting)
-	f.waiting = slices.DeleteFunc(f.waiting, func(m message.Claimed) bool { return m.ID == p.id })
+	f.waiting = slices.DeleteFunc(f.waiting, func(m message.ClaimedMessage) bool { return m.ID == p.id })
 	p.cancelled = len(f.waiting) < n
 }
 
@@ -1033,7 +1033,7 @@ func (d *simDriver) Publish(c *batch.Publication, batch []message.Message) {
 			isOver, handed[m.Attempt] = true, o.Class
 			if stores {
 				w.isPrompt(m)
-				w.stored = append(w.stored, copyOf{m.ID, m.Attempt, w.now()})
+				w.stored = append(w.stored, storedCopy{m.ID, m.Attempt, w.now()})
 				w.tell("  stored " + m.ID)
 			}
 			report(i, o)
@@ -1120,7 +1120,7 @@ func (w *world) isPrompt(m *message.Message) {
 // check looks at what has come of everything.
 func (w *world) check() {
 	t := w.t
-	first := map[string]copyOf{}
+	first := map[string]storedCopy{}
 	attempts := map[string]bool{}
 	copies := map[string]int{}
 	for _, c := range w.stored {
@@ -1176,7 +1176,7 @@ func (w *world) check() {
 
 // isPassed reports whether b was published before a, though it is due later, and nothing
 // excuses that.
-func (w *world) isPassed(a, b *promise, first map[string]copyOf) bool {
+func (w *world) isPassed(a, b *promise, first map[string]storedCopy) bool {
 	before := cmp.Or(a.due.Truncate(time.Millisecond).Compare(b.due.Truncate(time.Millisecond)), cmp.Compare(a.id, b.id)) < 0
 	if !before || first[b.id].at >= first[a.id].at || a.refused || b.refused {
 		return false

@@ -284,10 +284,10 @@ func TestLonelyUnknownDoesNotStopTheShard(t *testing.T) {
 	})
 }
 
-// fussy is an observer that panics on one message.
-type fussy struct{ *recorder }
+// panickingObserver is an observer that panics on one message.
+type panickingObserver struct{ *recorder }
 
-func (f fussy) ObserveLateness(queue string, lateness time.Duration) {
+func (f panickingObserver) ObserveLateness(queue string, lateness time.Duration) {
 	f.recorder.ObserveLateness(queue, lateness)
 	if len(f.latenesses) == 2 {
 		panic("observer")
@@ -297,7 +297,7 @@ func (f fussy) ObserveLateness(queue string, lateness time.Duration) {
 func TestPanicWhileJudgingConcernsOneMessage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := setup(t, func(c *Config, b *bench) {
-			c.Observer = fussy{b.observer}
+			c.Observer = panickingObserver{b.observer}
 			b.store.add(many(5, b.store.now())...)
 		})
 		b.pass(0)
@@ -384,7 +384,7 @@ func TestLateAcksAreHandedOver(t *testing.T) {
 					told []string
 				)
 				b := setup(t, func(c *Config, b *bench) {
-					c.Hooks.OnLateAcks = func(acked []message.Claimed) {
+					c.Hooks.OnLateAcks = func(acked []message.ClaimedMessage) {
 						mu.Lock()
 						defer mu.Unlock()
 						for _, m := range acked {

@@ -13,13 +13,13 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// learning is a sink that knows only the topic at first, and later which part of it.
-type learning struct {
+// learningSink knows only the topic at first, and learns later which part of it a message goes to.
+type learningSink struct {
 	*fakeSink
 	part *atomic.Value
 }
 
-func (l learning) Route(*message.Message) sinks.Route { return l.part.Load().(sinks.Route) }
+func (l learningSink) Route(*message.Message) sinks.Route { return l.part.Load().(sinks.Route) }
 
 // TestOrderWhereAPartFailsBesideItsTopic parks messages of a Key while only their topic is
 // known, and has their part of it fail once, when it is known: they go out in due order (I15).
@@ -29,7 +29,7 @@ func TestOrderWhereAPartFailsBesideItsTopic(t *testing.T) {
 		part.Store(sinks.Route("t"))
 		var blipped atomic.Bool
 		b := setup(t, func(c *Config, b *bench) {
-			c.Sink.Sink = learning{b.sink, &part}
+			c.Sink.Sink = learningSink{b.sink, &part}
 			b.sink.behave = func(_ context.Context, batch []message.Message) []outcome {
 				switch {
 				case part.Load() == sinks.Route("t"):

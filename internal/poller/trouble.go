@@ -27,7 +27,7 @@ func (s *Shard) leftOut(b *batch.Batch, someAre bool) {
 	case len(s.toAsk) > 0:
 		s.do.Topics(b, s.toAsk)
 		s.toAsk = nil
-	case !someAre && b.From != nil: // No answer of the sink will tell its route to go on.
+	case !someAre && b.From != nil: // No answer of the sink will advance its route.
 		s.routes.Passed(b.From)
 	}
 }
@@ -118,7 +118,7 @@ func (s *Shard) park(from *routes.Probe, claim *message.Claim, received time.Dur
 }
 
 // spend takes those messages of a claim from their topics' rates that are not parked.
-func (s *Shard) spend(messages []message.Claimed, parked []routes.Parking) {
+func (s *Shard) spend(messages []message.ClaimedMessage, parked []routes.Parking) {
 	for i := range messages {
 		if len(parked) > 0 && parked[0].Index == i {
 			parked = parked[1:]
@@ -162,7 +162,7 @@ func (s *Shard) refuse(b *batch.Batch, i int, verdict message.Verdict) {
 }
 
 // refund takes a message that the sink does not get out of what the rates count.
-func (s *Shard) refund(claimed *message.Claimed, isHeldBack bool) {
+func (s *Shard) refund(claimed *message.ClaimedMessage, isHeldBack bool) {
 	topic := claimed.Topic
 	if claimed.Err != nil {
 		topic = ""
@@ -185,7 +185,7 @@ func (s *Shard) fail(b *batch.Batch, c *batch.Publication, failed []*sinks.Repor
 			s.log.Warn("sink unavailable, messages wait", "event", "publish", "reason", string(outcome.Reason), "err", outcome.Err)
 		}
 		if b.IsHung(i) {
-			s.flight.Heard(b, i, false, s.now)
+			s.flight.HangEnded(b, i, false, s.now)
 		}
 		s.decide(b, i, outcome)
 	}
@@ -237,7 +237,7 @@ func (s *Shard) lookForHanging() {
 func (s *Shard) findHanging(b *batch.Batch) {
 	pace, now := s.queue.config.Sink.Window.Pace(), s.queue.base.Add(s.now)
 	limit := max(leastHanging, hangingTimes*pace.Took)
-	isStuck := now.Sub(pace.Answered) >= limit && (s.queue.config.Sink.Window.IsCrowded() || s.planner.isFull())
+	isStuck := now.Sub(pace.LastAnswer) >= limit && (s.queue.config.Sink.Window.IsCrowded() || s.planner.isFull())
 	hanging := b.Hanging(func(since time.Time) bool {
 		return now.Sub(since) >= limit && (isStuck || pace.Overtaken.Sub(since) >= limit/2)
 	})

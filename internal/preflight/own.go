@@ -16,7 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-// expiresSoon is how long before its end a certificate is told of, unless a third of its
+// expiresSoon is how long before its end a certificate is reported, unless a third of its
 // life is less: one that lives for a day is renewed every day, and nothing is wrong with it.
 const expiresSoon = 30 * 24 * time.Hour
 

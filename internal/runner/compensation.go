@@ -23,7 +23,7 @@ func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx co
 		sink := q.inForce.Load().Sink
 		logger := p.Logger.With("queue", name, "sink", sink)
 		writer := consumer.NewWriter(consumer.WriterConfig{
-			Store: q.store.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensated{p.Metrics}, Logger: logger,
+			Store: q.store.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensationCounter{p.Metrics}, Logger: logger,
 		})
 		messages, err := p.Config.Sinks[sink].Settings("delaybridge-compensation-" + name).Source(source.Options{
 			Topic: topic, Group: source.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
@@ -36,11 +36,11 @@ func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx co
 	return consumers, nil
 }
 
-// compensated counts for the metrics.
-type compensated struct{ metrics *telemetry.Metrics }
+// compensationCounter counts for the metrics.
+type compensationCounter struct{ metrics *telemetry.Metrics }
 
 // Compensated implements [consumer.Observer].
-func (c compensated) Compensated(queue string, result consumer.Result) {
+func (c compensationCounter) Compensated(queue string, result consumer.Result) {
 	c.metrics.Compensated(queue, string(result))
 }
 
@@ -64,11 +64,11 @@ func (f rowFinder) TakeIdentity(ctx context.Context, queue, key, id string) (fou
 	for _, r := range f {
 		err := r.relay.State()
 		if err == nil {
-			var taken relay.Taken
-			if taken, err = r.relay.TakeIdentity(ctx, queue, key, id); taken == relay.TakenDone && err == nil {
+			var taken relay.TakeResult
+			if taken, err = r.relay.TakeIdentity(ctx, queue, key, id); taken == relay.TakeDone && err == nil {
 				return true, nil
 			}
-			if taken == relay.TakenLocked {
+			if taken == relay.TakeLocked {
 				err = errors.Join(err, errLocked)
 			}
 		}

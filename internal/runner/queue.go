@@ -107,7 +107,7 @@ func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHo
 	q.rooms = upkeep.NewRooms(kept, budget, memory)
 	q.beside = append(q.beside, q.jobs.Run, budget.Run, q.rooms.Run, upkeep.NewDeadLimits(kept).Run)
 	cfg := q.inForce.Load()
-	if cfg.Confirmation().Asked() {
+	if cfg.Confirmation().IsSet() {
 		q.durability = upkeep.NewDurability(kept)
 		q.beside = append(q.beside, q.durability.Run)
 	}
@@ -124,7 +124,7 @@ func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHo
 }
 
 // publishedHook is called for each message that was given to the sink.
-type publishedHook = func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration)
+type publishedHook = func(claimed *message.ClaimedMessage, began time.Time, report *sinks.Report, lateness time.Duration)
 
 // both calls one after the other; either may be nil.
 func both(first, second publishedHook) publishedHook {
@@ -134,7 +134,7 @@ func both(first, second publishedHook) publishedHook {
 	if second == nil {
 		return first
 	}
-	return func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration) {
+	return func(claimed *message.ClaimedMessage, began time.Time, report *sinks.Report, lateness time.Duration) {
 		first(claimed, began, report, lateness)
 		second(claimed, began, report, lateness)
 	}
@@ -152,7 +152,7 @@ func (q *queue) polling(all Config, set *Queues, hooks poller.Hooks) poller.Conf
 		},
 		Claims: poller.Claims{
 			Batch: claims.Batch, InFlight: claims.InFlight, Timeout: claims.ClaimTimeout, MaxSleep: claims.MaxSleep, Lease: claims.Lease,
-			Durable: cfg.Confirmation().Asked(),
+			Durable: cfg.Confirmation().IsSet(),
 		},
 		Policy: policy(cfg), Places: cfg.History.Count > 0, Topics: q.store.Topics(), Bucket: q.store.Members(),
 		Logger: all.Logger, Observer: all.Metrics, Hooks: hooks,
@@ -220,14 +220,14 @@ func (q *queue) run(ctx context.Context) error {
 	}
 	q.polls(p)
 	q.logger.Info("polling", "event", "start", "shards", layout.Shards, "earlier", fmt.Sprint(layout.Earlier), "epoch", layout.Epoch)
-	return q.member.Run(ctx, assigned{p})
+	return q.member.Run(ctx, memberPoller{p})
 }
 
-// assigned adapts the poller to the member.
-type assigned struct{ *poller.Poller }
+// memberPoller adapts the poller to the member.
+type memberPoller struct{ *poller.Poller }
 
 // Gains implements [membership.Poller].
-func (a assigned) Gains() membership.Gains { return membership.Gains(a.Poller.Gains()) }
+func (a memberPoller) Gains() membership.Gains { return membership.Gains(a.Poller.Gains()) }
 
 // polls records the poller, and gives it the policy, which may have changed since it was made.
 func (q *queue) polls(p *poller.Poller) {
@@ -292,7 +292,7 @@ func (q *queue) tellRows(rows *settler.Settler, reborn func(queue string)) {
 }
 
 // lateAcks receives acknowledgements that came too late for Redis.
-func (q *queue) lateAcks(acked []message.Claimed) {
+func (q *queue) lateAcks(acked []message.ClaimedMessage) {
 	if q.rows == nil {
 		return
 	}

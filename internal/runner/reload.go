@@ -18,12 +18,12 @@ type Reloader struct {
 
 // ReloaderConfig says what a [Reloader] changes. All fields are required except Level.
 type ReloaderConfig struct {
-	Asked   <-chan os.Signal
-	Load    func() (*config.Config, error)
-	Queues  *Queues
-	Level   *telemetry.Level // of the logger, where it can change
-	Metrics *telemetry.Metrics
-	Logger  *slog.Logger
+	Requests <-chan os.Signal
+	Load     func() (*config.Config, error)
+	Queues   *Queues
+	Level    *telemetry.Level // of the logger, where it can change
+	Metrics  *telemetry.Metrics
+	Logger   *slog.Logger
 }
 
 // NewReloader returns a reloader for the configuration in force.
@@ -37,7 +37,7 @@ func (r *Reloader) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.config.Asked:
+		case <-r.config.Requests:
 			r.reload()
 		}
 	}

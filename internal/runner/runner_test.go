@@ -193,7 +193,7 @@ func TestReloader(t *testing.T) {
 	level := telemetry.NewLevel("info")
 	next := make(chan *config.Config, 1)
 	r := runner.NewReloader(runner.ReloaderConfig{
-		Asked: asked, Load: func() (*config.Config, error) { return <-next, nil }, Queues: p.Queues, Level: level, Metrics: p.metrics,
+		Requests: asked, Load: func() (*config.Config, error) { return <-next, nil }, Queues: p.Queues, Level: level, Metrics: p.metrics,
 		Logger: slog.New(slog.NewTextHandler(logs, nil)),
 	}, p.config)
 	ctx, cancel := context.WithCancel(t.Context())

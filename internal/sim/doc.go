@@ -1,25 +1,25 @@
-// Package sim tells whole stories of delaybridge from seeds, and looks whether what is promised
+// Package sim runs whole stories of delaybridge from seeds, and checks that the promise
 // holds in each. It has tests only.
 //
 // # A story
 //
 // Producers with the SDK, bridges with their members, pollers, keepers and jobs, operators, a
-// Redis and a broker live for an hour in one bubble of testing/synctest: two acts full of trouble,
-// and a night without bridges between them. All code of ours is that of production, down to the
-// bytes that go-redis writes. Redis is of this package: its data is in data_test.go, its commands
+// Redis and a broker run for an hour in one bubble of testing/synctest: two acts full of trouble,
+// and a night without bridges between them. All our code is production code, down to the
+// bytes that go-redis writes. Redis is simulated: its data is in data_test.go, its commands
 // in redis_test.go, and the product's own scripts run in it, see lua_test.go; TestRealRedis gives the
-// same commands to a real server and compares each answer.
+// same commands to a real server and compares the answers.
 //
 // In half of the stories producers also write rows in transactions, and each bridge has the outbox' relay,
-// settler, auditor and consumer of compensation messages. The database is of this package, too: SQLite runs the statements for MySQL,
-// and database_test.go keeps the transactions apart and locks rows; TestRealDatabase holds it against MariaDB.
-// PostgreSQL's dialect and snapshots of a whole transaction (REPEATABLE READ) are not simulated. A sixth of the stories is of the
-// outbox alone: Redis loses nothing, and two callers write about one row when it is due. Before the night bridges hardly ever
+// settler, auditor and consumer of compensation messages. The database is simulated, too: SQLite runs the statements for MySQL,
+// and database_test.go isolates transactions and locks rows; TestRealDatabase compares it with MariaDB.
+// PostgreSQL's dialect and snapshots of a whole transaction (REPEATABLE READ) are not simulated. A sixth of the stories is about the
+// outbox alone: Redis loses nothing, and two callers write about one row when it is due. Before the night, bridges hardly ever
 // commit what an operation has done, so Redis has done it and no row says so, and in the morning Redis has forgotten it.
 //
-// All that happens is an event of one queue, see [world]. Between two events the world waits
-// until every goroutine waits for it. So goroutines do nothing at the same time that matters, and
-// chance comes from the seed:
+// Everything that happens is an event in one queue, see [world]. Between two events the world waits
+// until every goroutine waits for it. So goroutines never race for anything that matters, and
+// all chance comes from the seed:
 //
 //	world ──► next event ──► goroutines run until all wait ──► what they have asked
 //	  ▲                                                        for, in a fixed order
@@ -27,35 +27,35 @@
 //
 // What Go itself leaves to chance (select, maps, timers that are due at once, who runs next)
 // [command overlay] takes out of the runtime: with it, and a process for each seed, a story is the
-// same wherever and however often it is told. Without it, as under go test, most are.
+// same on every machine and in every run. Without it, as under go test, most are.
 //
 // # How to use it
 //
 //	make sim                              2,000 seeds
 //	make sim SEED=7                       that story, which ends with its trace
-//	make sim SEED=7 SIM_FLAGS=-shrink     as few decisions of it as still fail
+//	make sim SEED=7 SIM_FLAGS=-shrink     the fewest of its decisions that still fail
 //	make sim SEED=7 SIM_FLAGS="-watch m3-2"   all that Redis does with one id
 //
 // # How to extend it
 //
 // A plan ([newPlan]) is made of decisions: bursts of calls ([world.burst]) and troubles
-// ([world.trouble]), each with chance of its own. A new trouble is a name in [conditions] and a
-// case in [world.trouble]; each pair of conditions must meet in the default run. What callers were
-// answered, what Redis did to each message, and what the broker has stored, the [model] is told, and
-// it names the invariant (design, I1 to I15) that a failure breaks.
+// ([world.trouble]), each with its own random source. A new trouble is a name in [conditions] and a
+// case in [world.trouble]; each pair of conditions must coincide in the default run. The [model] gets the
+// callers' answers, what Redis did to each message, and what the broker stored, and
+// names the invariant (I1 to I15) that a failure breaks.
 //
 // # What is judged
 //
 // The model follows each [identity] through all shards, command by command, so that several callers
-// may contend for it. An effect belongs to a call that is under way, and there is one of a call ([ask]).
-// An answer is held against all that was true while it was waited for: not found, if nothing was there
-// at some time in it. What a failover, or a wipe, takes back ([model.restored]) is excused for the
-// messages that had changed since then, and for nothing else; of what was confirmed as durable, a
-// failover takes nothing back. A settle may change only what is in flight under its claim (I5), and what
-// a command counts must be what it did (I6, I14). In stories in which only topics at the broker ail, and
-// nothing else does, the others are published all the same (I8). What a script must keep to, by what Redis had before
-// it ran, is in rules_test.go: that one bridge holds a shard, or that a run has its span, shows nowhere
-// else as long as another rule makes up for it. No script may fail.
+// may contend for it. Each effect belongs to a call that is under way, and each call has one effect ([ask]).
+// An answer must have been true at some time during the call: not found, for example, if nothing was there
+// at some time in it. What a failover or a wipe takes back ([model.restored]) is excused for the
+// messages that had changed since then, and for nothing else; a failover takes back nothing that was
+// confirmed as durable. A settle may change only what is in flight under its claim (I5), and what
+// a command counts must be what it did (I6, I14). In stories in which only some topics at the broker fail,
+// the others are published all the same (I8). The rules for each script, by what Redis had before
+// it ran, are in rules_test.go: that one bridge holds a shard, or that a run has its span, shows nowhere
+// else while another rule compensates for it. No script may fail.
 //
-// Nothing of ours may hold a mutex while it waits for Redis: the bubble would stand still.
+// Our code must hold no mutex while it waits for Redis, or the bubble would stop.
 package sim

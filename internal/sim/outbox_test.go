@@ -129,7 +129,7 @@ func (b *bridge) polled() []int {
 }
 
 // lateAcks is told of acknowledgements that came too late.
-func (x *box) lateAcks(acked []message.Claimed) {
+func (x *box) lateAcks(acked []message.ClaimedMessage) {
 	if x == nil {
 		return
 	}
@@ -161,10 +161,10 @@ func (x *box) TakeIdentity(ctx context.Context, queue, key, id string) (found bo
 		return false, err
 	}
 	taken, err := x.relay.TakeIdentity(ctx, queue, key, id)
-	if taken == relay.TakenLocked {
+	if taken == relay.TakeLocked {
 		err = errors.Join(err, errors.New("locked"))
 	}
-	return taken == relay.TakenDone && err == nil, err
+	return taken == relay.TakeDone && err == nil, err
 }
 
 func (x *box) start() {

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// reloadMetrics tell of the times that the configuration was read again.
+// reloadMetrics count reloads of the configuration.
 type reloadMetrics struct {
 	all  *prometheus.CounterVec
 	last prometheus.Gauge

@@ -10,7 +10,7 @@ import (
 // callBuckets resolve what a call of the API takes, and end at its limit.
 var callBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15}
 
-// serverMetrics tell of the Redis that this instance uses, and of the API that it serves.
+// serverMetrics are about the Redis that this instance uses, and the API that it serves.
 type serverMetrics struct {
 	used, limit *prometheus.GaugeVec
 	calls       *prometheus.HistogramVec

@@ -108,7 +108,7 @@ func (t *Traces) Stop(ctx context.Context) error {
 // Publishing returns what makes the spans of a queue's published messages; nil if
 // there are none. A message gets one each time that it was given to the sink, if it
 // carries the context of a sampled span: in the trace of that span, and linked to it.
-func (t *Traces) Publishing(queue string, sink message.SinkType) func(*message.Claimed, time.Time, *sinks.Report, time.Duration) {
+func (t *Traces) Publishing(queue string, sink message.SinkType) func(*message.ClaimedMessage, time.Time, *sinks.Report, time.Duration) {
 	if t.provider == nil {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (t *Traces) Publishing(queue string, sink message.SinkType) func(*message.C
 		semconv.MessagingSystemKey.String(string(sink)), semconv.MessagingOperationName(verb),
 		semconv.MessagingOperationTypeSend, tracing.QueueKey.String(queue),
 	)}
-	return func(claimed *message.Claimed, began time.Time, report *sinks.Report, lateness time.Duration) {
+	return func(claimed *message.ClaimedMessage, began time.Time, report *sinks.Report, lateness time.Duration) {
 		ctx, ok := tracing.Parent(t.ctx, &claimed.Message)
 		if !ok {
 			return

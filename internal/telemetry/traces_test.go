@@ -23,8 +23,8 @@ import (
 const sampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 // claimed is a message with a traceparent.
-func claimed(traceparent string) *message.Claimed {
-	return &message.Claimed{Message: message.Message{
+func claimed(traceparent string) *message.ClaimedMessage {
+	return &message.ClaimedMessage{Message: message.Message{
 		ID: "a", Topic: "t", Headers: map[string]string{"traceparent": traceparent}, DueAt: time.UnixMilli(0),
 	}}
 }
@@ -95,7 +95,7 @@ func TestPublishingCostsNothingWithoutContext(t *testing.T) { //nolint:parallelt
 	traces := &Traces{ctx: t.Context(), provider: sdktrace.NewTracerProvider()}
 	tell := traces.Publishing("orders", message.Kafka)
 	report := &sinks.Report{Outcome: sinks.Acked()}
-	plain := &message.Claimed{Message: message.Message{ID: "a", Headers: map[string]string{"a": "b"}}}
+	plain := &message.ClaimedMessage{Message: message.Message{ID: "a", Headers: map[string]string{"a": "b"}}}
 	assert.Zero(t, testing.AllocsPerRun(100, func() { tell(plain, time.Time{}, report, 0) }))
 }
 

@@ -50,16 +50,16 @@ func (f Files) Client(ctx context.Context, conn net.Conn, host string) (*Conn, e
 // makes of it.
 type Conn struct {
 	*tls.Conn
-	files   Files
-	heard   atomic.Bool // the server has said something, so it trusts us
-	refusal atomic.Pointer[error]
+	files     Files
+	isTrusted atomic.Bool // the server has said something, so it trusts us
+	refusal   atomic.Pointer[error]
 }
 
 // Read implements [net.Conn].
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.heard.Store(true)
+		c.isTrusted.Store(true)
 	}
 	return n, c.explain(err)
 }
@@ -72,7 +72,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 }
 
 func (c *Conn) explain(err error) error {
-	if err == nil || c.heard.Load() {
+	if err == nil || c.isTrusted.Load() {
 		return err
 	}
 	if err = c.files.Explain(err); IsTrust(err) {

@@ -51,7 +51,7 @@ func (c *Canary) Turn(ctx context.Context) error {
 }
 
 // Published is called for each message of the queue that was given to the sink.
-func (c *Canary) Published(claimed *message.Claimed, _ time.Time, report *sinks.Report, lateness time.Duration) {
+func (c *Canary) Published(claimed *message.ClaimedMessage, _ time.Time, report *sinks.Report, lateness time.Duration) {
 	if claimed.ID == canaryID && claimed.Key == "" && report.Class == sinks.Acknowledged {
 		c.queue.Metrics.CanaryArrived(c.queue.Store.Name(), lateness)
 	}

@@ -60,7 +60,7 @@ func TestCanaryArrives(t *testing.T) {
 	k.config.Canary.Topic = "canaries"
 	canary := upkeep.NewCanary(&k.Queue, client(t, rdb, k.Store))
 	published := func(id, key string, class sinks.Class) {
-		claimed := &message.Claimed{Message: message.Message{ID: id, Key: key}}
+		claimed := &message.ClaimedMessage{Message: message.Message{ID: id, Key: key}}
 		canary.Published(claimed, time.Now(), &sinks.Report{Outcome: sinks.Outcome{Class: class}}, time.Second)
 	}
 	const id = "delaybridge-canary"

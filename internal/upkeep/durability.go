@@ -45,10 +45,10 @@ type Durability struct {
 	queue   *Queue
 	trouble telemetry.Trouble
 
-	mu    sync.Mutex
-	asked bool
-	whys  []error // by shard, as far as that is known
-	why   error
+	mu      sync.Mutex
+	isKnown bool
+	whys    []error // by shard, as far as that is known
+	why     error
 }
 
 // NewDurability returns a Durability that has not asked yet.
@@ -78,7 +78,7 @@ func (w *Durability) ask(ctx context.Context) ([]error, error) {
 func (w *Durability) note(whys []error, err error) {
 	why := cmp.Or(err, Unconfirmed(whys))
 	w.mu.Lock()
-	w.asked, w.whys, w.why = true, whys, why
+	w.isKnown, w.whys, w.why = true, whys, why
 	w.mu.Unlock()
 	w.queue.Metrics.Durable(w.queue.Store.Name(), why == nil)
 	switch {
@@ -101,9 +101,9 @@ func (w *Durability) Whys() []error {
 func (w *Durability) Check() admin.Check {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	check := admin.Check{Name: "durability " + w.queue.Store.Name(), OK: w.asked && w.why == nil}
+	check := admin.Check{Name: "durability " + w.queue.Store.Name(), OK: w.isKnown && w.why == nil}
 	switch {
-	case !w.asked:
+	case !w.isKnown:
 		check.Detail = "not asked yet"
 	case w.why != nil:
 		check.Detail = w.why.Error()

@@ -19,14 +19,14 @@ type Memory struct {
 	rdb     redis.UniversalClient
 	metrics *telemetry.Metrics
 
-	mu    sync.Mutex
-	nodes map[string]*Growth   // by address; those that have a maxmemory
-	heard map[string]time.Time // when each last answered
+	mu         sync.Mutex
+	nodes      map[string]*Growth   // by address; those that have a maxmemory
+	lastAnswer map[string]time.Time // when each last answered
 }
 
 // NewMemory returns a Memory that has not looked yet.
 func NewMemory(rdb redis.UniversalClient, metrics *telemetry.Metrics) *Memory {
-	return &Memory{rdb: rdb, metrics: metrics, nodes: map[string]*Growth{}, heard: map[string]time.Time{}}
+	return &Memory{rdb: rdb, metrics: metrics, nodes: map[string]*Growth{}, lastAnswer: map[string]time.Time{}}
 }
 
 // Run looks every ten seconds, until ctx ends.
@@ -54,9 +54,9 @@ func (m *Memory) Look(ctx context.Context) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for addr, last := range m.heard {
+	for addr, last := range m.lastAnswer {
 		if time.Since(last) > time.Minute {
-			delete(m.heard, addr)
+			delete(m.lastAnswer, addr)
 			delete(m.nodes, addr)
 			m.metrics.NoRedisMemory(addr)
 		}
@@ -72,7 +72,7 @@ func (m *Memory) ask(ctx context.Context, addr string, node redis.UniversalClien
 	m.metrics.RedisMemory(addr, used, limit)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.heard[addr] = time.Now()
+	m.lastAnswer[addr] = time.Now()
 	if limit == 0 {
 		delete(m.nodes, addr)
 		return

@@ -28,8 +28,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// kept is a queue that is kept up, as seen by one instance.
-type kept struct {
+// upkeepQueue is a queue with its upkeep, as seen by one instance.
+type upkeepQueue struct {
 	upkeep.Queue
 
 	t        *testing.T
@@ -38,9 +38,9 @@ type kept struct {
 	logs     testenv.Log
 }
 
-func newKept(t *testing.T, queue *store.Queue) *kept {
+func newKept(t *testing.T, queue *store.Queue) *upkeepQueue {
 	t.Helper()
-	k := &kept{t: t}
+	k := &upkeepQueue{t: t}
 	k.isKeeper.Store(true)
 	k.Queue = upkeep.Queue{
 		Store: queue, Config: func() *config.Queue { return &k.config }, IsKeeper: k.isKeeper.Load,
@@ -51,10 +51,10 @@ func newKept(t *testing.T, queue *store.Queue) *kept {
 }
 
 // said is how often the log has the text.
-func (k *kept) said(text string) int { return strings.Count(k.logs.String(), text) }
+func (k *upkeepQueue) said(text string) int { return strings.Count(k.logs.String(), text) }
 
 // metrics is what a scrape sees.
-func (k *kept) metrics() string {
+func (k *upkeepQueue) metrics() string {
 	page := httptest.NewRecorder()
 	k.Metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(k.t.Context(), http.MethodGet, "/metrics", http.NoBody))
 	return page.Body.String()

@@ -11,8 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/window"
 )
 
-// modelled is a share, and what a correct window counts for it.
-type modelled struct {
+// modelShare is a share, and what a correct window counts for it.
+type modelShare struct {
 	*member
 	reserved, reservedBytes int
 	waits                   bool
@@ -26,9 +26,9 @@ func TestAnyOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := window.New()
-		all := make([]*modelled, rapid.IntRange(1, 5).Draw(t, "shares"))
+		all := make([]*modelShare, rapid.IntRange(1, 5).Draw(t, "shares"))
 		for i := range all {
-			all[i] = &modelled{member: join(w)}
+			all[i] = &modelShare{member: join(w)}
 		}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			m := rapid.SampledFrom(all).Draw(t, "share")
@@ -52,7 +52,7 @@ func TestAnyOrder(t *testing.T) {
 	})
 }
 
-func (m *modelled) step(t *rapid.T) {
+func (m *modelShare) step(t *rapid.T) {
 	some := func(most int, label string) int { return rapid.IntRange(0, most).Draw(t, label) }
 	switch rapid.SampledFrom([]string{"reserve", "reserve", "use", "use", "answered", "answered", "gone", "down", "yield", "leave"}).Draw(t, "step") {
 	case "reserve":
@@ -94,12 +94,12 @@ func (m *modelled) step(t *rapid.T) {
 	}
 }
 
-func (m *modelled) finish() {
+func (m *modelShare) finish() {
 	m.leave()
-	*m = modelled{member: m.member, wokenBefore: m.woken}
+	*m = modelShare{member: m.member, wokenBefore: m.woken}
 }
 
-func (m *modelled) check(t *rapid.T, w *window.Window, all []*modelled) {
+func (m *modelShare) check(t *rapid.T, w *window.Window, all []*modelShare) {
 	var messages, bytes, reserved, reservedBytes int
 	granted, waiting := false, false
 	for _, m := range all {

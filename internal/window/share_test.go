@@ -111,7 +111,7 @@ func TestAccounting(t *testing.T) {
 		a.gone(1)
 		requireInFlight(t, w, 1)
 		pace := w.Pace()
-		require.Equal(t, time.Now(), pace.Answered)
+		require.Equal(t, time.Now(), pace.LastAnswer)
 		require.Equal(t, time.Now().Add(-time.Millisecond), pace.Overtaken)
 
 		a.answered(1)

@@ -36,9 +36,9 @@ func always(latency time.Duration) func(time.Duration) time.Duration {
 
 func fixed(bytes int) func(int) int { return func(int) int { return bytes } }
 
-// sent is a message on its way: since when it waits, when it was handed over and
+// simulatedMessage is a message on its way: since when it waits, when it was handed over and
 // acknowledged, all since the beginning.
-type sent struct {
+type simulatedMessage struct {
 	share               *simulatedShare
 	bytes               int
 	begins, used, acked time.Duration
@@ -72,9 +72,9 @@ type simulation struct {
 	window  *window.Window
 	began   time.Time
 	all     []*simulatedShare
-	flying  []sent        // in the order of their acknowledgements
-	freeAt  time.Duration // when the broker has dealt with all it was sent
-	ackedAt time.Duration // the last acknowledgement: they come in order
+	flying  []simulatedMessage // in the order of their acknowledgements
+	freeAt  time.Duration      // when the broker has dealt with all it was sent
+	ackedAt time.Duration      // the last acknowledgement: they come in order
 	n       int
 	seconds []second
 }
@@ -190,7 +190,7 @@ func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
 			break
 		}
 		bytes += size
-		s.send(sent{share: shard, bytes: size, begins: s.begins(s.n, shard.reserved), used: now})
+		s.send(simulatedMessage{share: shard, bytes: size, begins: s.begins(s.n, shard.reserved), used: now})
 		s.n++
 	}
 	shard.holds(n, bytes, true)
@@ -214,7 +214,7 @@ func (s *simulation) begins(n int, reserved time.Duration) time.Duration {
 }
 
 // send puts a message behind the others, in the link and the broker.
-func (s *simulation) send(m sent) {
+func (s *simulation) send(m simulatedMessage) {
 	latency := s.latency(m.used)
 	begins := max(m.used+latency/2, s.freeAt)
 	if s.paused != nil {

@@ -179,8 +179,8 @@ func (w *Window) IsCrowded() bool {
 type Pace struct {
 	// Took is how long an acknowledgement took lately.
 	Took time.Duration
-	// Answered is when the last answer of any kind came.
-	Answered time.Time
+	// LastAnswer is when the last answer of any kind came.
+	LastAnswer time.Time
 	// Overtaken is when the latest answered message had been handed over.
 	Overtaken time.Time
 }
@@ -189,14 +189,14 @@ type Pace struct {
 func (w *Window) Pace() Pace {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return Pace{Took: w.limit.took, Answered: w.health.answered, Overtaken: w.overtaken}
+	return Pace{Took: w.limit.took, LastAnswer: w.health.lastAnswer, Overtaken: w.overtaken}
 }
 
 // health knows whether the sink answers at all.
 type health struct {
-	answered time.Time // the last answer of any kind
-	down     bool
-	tried    time.Time // while it is down: when something was last sent, or failed
+	lastAnswer time.Time // the last answer of any kind
+	down       bool
+	lastTry    time.Time // while it is down: when something was last sent, or failed
 	// While it is down, a probe is let through at retryAt. The pause grows with each
 	// probe and not with each failure, because messages in flight when the sink went
 	// down fail, too. A hanging probe neither delays the next one nor lets it come
@@ -207,7 +207,7 @@ type health struct {
 
 // fail records a failure of the whole sink, and returns true if that is new.
 func (h *health) fail(now time.Time) (isNew bool) {
-	h.tried = now
+	h.lastTry = now
 	if h.down {
 		return false
 	}
@@ -235,7 +235,7 @@ func (h *health) probed(now time.Time, isSent bool) {
 	switch {
 	case !h.down:
 	case isSent:
-		h.tried, h.retryAt = now, now.Add(h.pause.Next())
+		h.lastTry, h.retryAt = now, now.Add(h.pause.Next())
 	default:
 		h.retryAt = now
 	}
@@ -244,7 +244,7 @@ func (h *health) probed(now time.Time, isSent bool) {
 // answer records that the sink has answered for a message.
 func (h *health) answer(now time.Time) (wasDown bool) {
 	wasDown = h.down
-	h.answered, h.down = now, false
+	h.lastAnswer, h.down = now, false
 	if wasDown {
 		h.pause.Reset()
 	}
@@ -253,7 +253,7 @@ func (h *health) answer(now time.Time) (wasDown bool) {
 
 // forget clears the state down if nobody has tried the sink for long.
 func (h *health) forget(now time.Time) {
-	if h.down && now.Sub(h.tried) >= forgetAfter {
+	if h.down && now.Sub(h.lastTry) >= forgetAfter {
 		h.down = false
 		h.pause.Reset()
 	}

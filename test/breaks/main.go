@@ -1,18 +1,18 @@
 // Command breaks puts one fault after the other into the code, each of which breaks a rule, and
-// says after how many seeds the simulation finds it: what a simulation cannot find, it does
-// not prove.
+// says after how many seeds the simulation finds it: a simulation proves nothing about what it
+// cannot find.
 //
 //	go run ./test/breaks -seeds 300
 //
-// With -tests, what survives is tried with the tests of its part of the product, too, which need their servers:
+// With -tests, faults that survive are also tried with the tests of their package, which need servers:
 // .cache/bin/services go run ./test/breaks -tests.
 //
-// The faults are in breaks.txt: the rule, a name, the file, what stands there, and what is put in
-// its place; further changes, each with its file, where two rules cover each other. Lines before the
-// file that begin with # say why. What stands there must be in the file exactly once. The tree is not changed: the
-// compiler is given the broken file in place of the file, and the simulation's Redis a broken script. All faults
-// are tried with a few seeds first, those of the poller in its own simulation, which costs less; then what is
-// left with all seeds, in the simulation of the whole. The first seed that fails ends a trial.
+// The faults are in breaks.txt: the rule, a name, the file, the text in it, and the text that
+// replaces it; further changes, each with its file, if two rules cover each other. Lines before the
+// file that begin with # say why. The old text must be in the file exactly once. The tree is not changed: the
+// compiler gets the broken file instead, and the simulation's Redis a broken script. All faults
+// are tried with a few seeds first, those of the poller in its own, cheaper simulation; the rest is
+// then tried with all seeds, in the simulation of the whole. The first seed that fails ends a trial.
 package main
 
 import (
@@ -46,7 +46,7 @@ type fault struct {
 	changes    []change
 }
 
-// change puts one text in the place of another.
+// change replaces one text by another.
 type change struct{ file, was, is string }
 
 func main() {

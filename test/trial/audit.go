@@ -40,9 +40,9 @@ func (b *Book) fate(tx string, known map[string]bool, incidents []Incident) fate
 	return wasRolledBack
 }
 
-// audit is about one message.
+// audit checks one message.
 type audit struct {
-	*booked
+	*bookedMessage
 	id       string
 	rows     []outboxRow
 	tally    *Tally
@@ -59,7 +59,7 @@ func (a *audit) problem(format string, args ...any) {
 	a.problems = append(a.problems, a.id+": "+fmt.Sprintf(format, args...)+fmt.Sprintf("; rows %+v", a.rows))
 }
 
-// promise is what the rows promise.
+// promise returns what the rows promise.
 func (a *audit) promise() *promise {
 	if fate := a.fate(a.tx); fate != wasCommitted {
 		// Operations on what is not there are written all the same, and say so.
@@ -109,7 +109,7 @@ func (a *audit) promise() *promise {
 	return &a.p
 }
 
-// takeBack is about an operation that the database has forgotten: it may have had
+// takeBack judges an operation that the database has lost: it may have had
 // its effect, and a message may go out at both times.
 func (a *audit) takeBack(c bookedOperation) {
 	a.p.forgotten, a.certain = true, false

@@ -11,17 +11,17 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// Book is what producers have written in their transactions. What of it counts,
-// the database tells in the end: the transactions that it has committed. It is
+// Book is what producers have written in their transactions. In the end the
+// database says which of them count: those that it committed. A Book is
 // safe for concurrent use.
 type Book struct {
 	mu           sync.Mutex
-	messages     map[string]*booked
+	messages     map[string]*bookedMessage
 	transactions map[string]*bookedTransaction
 }
 
-// booked is one message.
-type booked struct {
+// bookedMessage is one message.
+type bookedMessage struct {
 	message    delay.Message
 	tx         string
 	due        time.Time
@@ -34,13 +34,13 @@ type bookedOperation struct {
 	due    time.Time
 }
 
-// committedOperation is an operation that was committed at that instant.
+// committedOperation is an operation and the instant at which it was committed.
 type committedOperation struct {
 	at time.Time
 	bookedOperation
 }
 
-// bookedTransaction is one that its producer did not roll back.
+// bookedTransaction is a transaction that its producer did not roll back.
 type bookedTransaction struct {
 	number           int64 // its first row's, 0 if it wrote no message
 	tried, committed time.Time
@@ -48,13 +48,13 @@ type bookedTransaction struct {
 
 // NewBook returns an empty book.
 func NewBook() *Book {
-	return &Book{messages: map[string]*booked{}, transactions: map[string]*bookedTransaction{}}
+	return &Book{messages: map[string]*bookedMessage{}, transactions: map[string]*bookedTransaction{}}
 }
 
 func (b *Book) schedule(tx string, m delay.Message, due time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.messages[m.ID] = &booked{message: m, tx: tx, due: due}
+	b.messages[m.ID] = &bookedMessage{message: m, tx: tx, due: due}
 }
 
 func (b *Book) operate(id string, c bookedOperation) {
@@ -75,7 +75,7 @@ func (b *Book) number(tx string, number int64) {
 	b.transaction(tx).number = number
 }
 
-// try notes that a commit was asked for, and commit that it was confirmed.
+// try records that a commit was requested, and commit that it was confirmed.
 func (b *Book) try(tx string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,8 +96,8 @@ func (b *Book) transaction(tx string) *bookedTransaction {
 	return b.transactions[tx]
 }
 
-// relayPoll is how often a relay looks: whoever commits that much later than
-// one with higher numbers commits after those may have been loaded.
+// relayPoll is a relay's poll interval: a transaction that commits that much later than
+// one with higher numbers may do so after those were loaded.
 const relayPoll = 200 * time.Millisecond
 
 // overtaken counts the transactions that committed well after others with
@@ -123,7 +123,7 @@ func (b *Book) overtaken() int {
 	return n
 }
 
-// Tally is how many there were of what.
+// Tally counts what the producers did.
 type Tally struct {
 	// Committed and RolledBack are messages, and TakenBack those that the database
 	// may have committed and forgotten. Transactions are those that it has committed,
@@ -144,8 +144,8 @@ const (
 
 var rowStates = []string{"pending", "done", "published", "cancelled", "too late", "unknown", "refused", "superseded"}
 
-// Close compares the book with the database, and tells the ledger what must have
-// arrived. What the database has forgotten in an incident may have arrived.
+// Close compares the book with the database, and records in the ledger what must have
+// arrived. What the database lost in an incident may have arrived.
 func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger, incidents []Incident) (Tally, error) {
 	committed, err := d.committed(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (b *Book) Close(ctx context.Context, d *Database, ledger *Ledger, incidents
 	for _, id := range slices.Sorted(maps.Keys(b.messages)) {
 		m := b.messages[id]
 		a := audit{
-			booked: m, id: id, rows: rows[id], tally: &t,
+			bookedMessage: m, id: id, rows: rows[id], tally: &t,
 			fate:  func(tx string) fate { return b.fate(tx, committed, incidents) },
 			tried: func(tx string) time.Time { return b.transaction(tx).tried },
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
-// Build compiles the bridge of this repository into dir, whatever module asks, and returns
+// Build compiles this repository's bridge into dir, from any of its modules, and returns
 // the binary's path.
 func Build(ctx context.Context, dir string) (string, error) {
 	root, err := service.Root()
@@ -152,7 +152,7 @@ func (b *Bridge) Stop() error {
 	}
 }
 
-// close ends the process, where one runs, and gives its port back.
+// close ends the process, if it runs, and gives its port back.
 func (b *Bridge) close() {
 	if b.command != nil && b.command.ProcessState == nil {
 		_ = b.Kill()

@@ -20,7 +20,7 @@ type Record struct {
 	Seen bool
 }
 
-// Broker is a real broker with what a run needs of it.
+// Broker is a real broker, and what a run does with it.
 type Broker interface {
 	// Name is the sink's type.
 	Name() string

@@ -27,7 +27,7 @@ const (
 	businessLimit = 90 * time.Second
 )
 
-// Business are producers that write messages in transactions of their own,
+// Business is a group of producers that write messages in their own transactions,
 // of which one in four is rolled back. They cancel and reschedule some: in the
 // same transaction, right after its commit while a relay loads them, at any
 // moment, or about when they are due. One transaction in three takes the fast
@@ -80,7 +80,7 @@ func (b *Business) produce(ctx context.Context, random *rand.Rand) error {
 	return nil
 }
 
-// deal is one transaction.
+// deal is one business transaction.
 type deal struct {
 	business *Business
 	id       string
@@ -90,8 +90,8 @@ type deal struct {
 	rollback bool
 }
 
-// begin begins a transaction and writes its row of the business; nil if the
-// database is away.
+// begin begins a transaction and writes its business row; nil if the
+// database is down.
 func (b *Business) begin(ctx context.Context, rollback bool) *deal {
 	d := &deal{business: b, id: fmt.Sprintf("tx-%d-%d", b.Seed, b.number.Add(1)), began: time.Now(), rollback: rollback}
 	var err error
@@ -114,8 +114,8 @@ func (d *deal) fail(err error) {
 	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the database is away
 }
 
-// end commits or rolls back; true says that it was committed for sure. Whether
-// it was, the business table tells in the end.
+// end commits or rolls back; true means that it was certainly committed. Otherwise
+// the business table shows in the end whether it was.
 func (d *deal) end() bool {
 	var err error
 	if d.rollback {
@@ -135,7 +135,7 @@ func (d *deal) end() bool {
 	return !d.rollback
 }
 
-// transact writes messages in one transaction, and has some changed later. Its
+// transact writes messages in one transaction, and changes some later. Its
 // error is one that no outage explains.
 func (b *Business) transact(ctx context.Context, random *rand.Rand, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, businessLimit)
@@ -249,7 +249,7 @@ func (d *deal) operate(ctx context.Context, tx outbox.Tx, ref delay.Ref, random 
 	return d.business.Box.Reschedule(ctx, tx, d.business.Queue, ref, delay.At(c.due))
 }
 
-// later has some of the messages changed, each in a transaction of its own, and
+// later changes some of the messages, each in its own transaction, and
 // some of those twice.
 func (b *Business) later(ctx context.Context, refs []delay.Ref, random *rand.Rand) {
 	for _, ref := range refs {

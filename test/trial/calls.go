@@ -8,8 +8,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// Calls notes how long producers' calls took, by verb, and what was answered.
-// It is safe for concurrent use. A nil one notes nothing.
+// Calls records how long producers' calls took, by verb, and their answers.
+// It is safe for concurrent use. A nil one records nothing.
 type Calls struct {
 	// Counts are the answers by verb and text.
 	Counts map[string]int
@@ -18,7 +18,7 @@ type Calls struct {
 	longest map[string]time.Duration
 }
 
-// Time makes a call, notes it, and returns its error.
+// Time makes a call, records it, and returns its error.
 func (c *Calls) Time(verb string, call func() error) error {
 	if c == nil {
 		return call()
@@ -29,7 +29,7 @@ func (c *Calls) Time(verb string, call func() error) error {
 	return err
 }
 
-// Took notes a call that was made.
+// Took records a call.
 func (c *Calls) Took(verb string, took time.Duration, err error) {
 	text := "done"
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *Calls) Took(verb string, took time.Duration, err error) {
 	c.Counts[verb+": "+text]++
 }
 
-// Take is the longest call of each verb since the last time.
+// Take returns the longest call of each verb since the last Take.
 func (c *Calls) Take() map[string]time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 )
 
 // Churn is a steady load of which one message in twenty is cancelled, and one in
-// twenty rescheduled, at any moment of its life. Redis may fail meanwhile: what the
-// answers leave open is no promise.
+// twenty rescheduled, at any moment of its life. Redis may fail meanwhile: an answer that
+// leaves the outcome open promises nothing.
 type Churn struct {
 	Steady Steady
 
@@ -22,7 +22,7 @@ type Churn struct {
 }
 
 // busy is how many calls may wait for Redis at once, so that those which need a
-// dead node hold up no other.
+// dead node do not hold up others.
 const busy = 2000
 
 // churnEvery is how often a batch is scheduled: where a replica is missing, each

@@ -76,7 +76,7 @@ func (d *Database) bind() string {
 	return "?"
 }
 
-// committed are the ids of the transactions that were.
+// committed returns the ids of the committed transactions.
 func (d *Database) committed(ctx context.Context) (map[string]bool, error) {
 	found := map[string]bool{}
 	rows, err := d.DB.QueryContext(ctx, "SELECT id FROM business")
@@ -120,7 +120,7 @@ func (d *Database) outboxRows(ctx context.Context) (map[string][]outboxRow, erro
 	return list, rows.Err()
 }
 
-// unfinished counts the rows that the bridge has still to do something about.
+// unfinished counts the rows that the bridge still has to process.
 func (d *Database) unfinished(ctx context.Context) (pending, stored int, err error) {
 	const query = "SELECT COALESCE(SUM(CASE WHEN status = 0 THEN 1 ELSE 0 END), 0)," +
 		" COALESCE(SUM(CASE WHEN status = 1 AND op = 0 THEN 1 ELSE 0 END), 0) FROM delay_outbox"

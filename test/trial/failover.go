@@ -66,7 +66,7 @@ func direct(node *service.Server) *redis.Client {
 	})
 }
 
-// cut closes the replicas' connections and lets them not come back.
+// cut closes the replicas' connections and refuses new ones.
 func cut(ctx context.Context, primary *service.Server, cutOff time.Duration) error {
 	client := direct(primary)
 	defer func() { _ = client.Close() }()
@@ -129,7 +129,7 @@ func (g *Group) known(ctx context.Context, dead *service.Server, key string) (ti
 	}
 }
 
-// Sleep waits, less long when ctx ends.
+// Sleep waits, but not longer than ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

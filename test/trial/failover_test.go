@@ -18,14 +18,14 @@ import (
 // bridge publishes again says so, since a replica had confirmed its claim.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
-	o := failover(t, failing{mode: "sentinel", queueKeys: "durability: replicas", durable: true, cutOff: 500 * time.Millisecond})
+	o := failover(t, failoverCase{mode: "sentinel", queueKeys: "durability: replicas", durable: true, cutOff: 500 * time.Millisecond})
 	assert.Zero(t, o.Report.DuplicatesUnmarked, "of %d", o.Report.Duplicates)
 }
 
 // TestClusterFailover kills a primary under load, and then migrates a slot.
 func TestClusterFailover(t *testing.T) {
 	t.Parallel()
-	failover(t, failing{mode: "cluster", durable: true, then: migrate})
+	failover(t, failoverCase{mode: "cluster", durable: true, then: migrate})
 }
 
 // TestFailovers kills the primary with each durability, at once and after it was cut off from
@@ -35,7 +35,7 @@ func TestFailovers(t *testing.T) {
 	for _, mode := range []string{"sentinel", "cluster"} {
 		for durable, name := range map[bool]string{true: "replicas", false: "memory"} {
 			for cutOff, how := range map[time.Duration]string{0: "at once", time.Second: "cut off"} {
-				t.Run(mode+", "+name+", "+how, func(t *testing.T) { failover(t, failing{mode: mode, durable: durable, cutOff: cutOff}) })
+				t.Run(mode+", "+name+", "+how, func(t *testing.T) { failover(t, failoverCase{mode: mode, durable: durable, cutOff: cutOff}) })
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func TestFailovers(t *testing.T) {
 // TestMigration moves the slot of shard 0 alone: that is no fault, so nothing comes twice.
 func TestMigration(t *testing.T) {
 	needsFull(t)
-	o := failover(t, failing{mode: "cluster", durable: true, noKill: true, then: migrate})
+	o := failover(t, failoverCase{mode: "cluster", durable: true, noKill: true, then: migrate})
 	assert.Zero(t, o.Report.Duplicates)
 }
 
@@ -58,8 +58,8 @@ func migrate(ctx context.Context, w *trial.World) error {
 	return errors.Join(err, trial.Sleep(ctx, time.Second), migration.Finish(ctx))
 }
 
-// failing is how a group of Redis servers fails.
-type failing struct {
+// failoverCase is how a group of Redis servers fails.
+type failoverCase struct {
 	mode, queueKeys string
 	// durable has producers wait for the replicas.
 	durable bool
@@ -70,7 +70,7 @@ type failing struct {
 
 // failover runs two bridges while the primary of shard 0 dies and comes back as
 // a replica, and then something else happens. Every shard must go on.
-func failover(t *testing.T, f failing) *trial.Outcome {
+func failover(t *testing.T, f failoverCase) *trial.Outcome {
 	t.Helper()
 	var (
 		healed time.Time

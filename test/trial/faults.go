@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Loss is what an incident may take away, besides the time of whoever dies.
+// Loss is what an incident may lose, besides time.
 type Loss int
 
 const (
@@ -36,12 +36,12 @@ type incidents struct {
 	list []Incident
 }
 
-// Happen notes what somebody else has go wrong while it does.
+// Happen records an incident that somebody else causes, from its beginning to its end.
 func (i *incidents) Happen(name string, loss Loss, do func() error) error {
 	return i.happen(name, loss, do)
 }
 
-// happen notes what goes wrong while it does.
+// happen records an incident from its beginning to its end.
 func (i *incidents) happen(name string, loss Loss, do func() error) error {
 	from := time.Now()
 	err := do()
@@ -78,7 +78,7 @@ func (r *OutboxRun) StopBridges(ctx context.Context, pause, hang time.Duration) 
 	})
 }
 
-// disturb does something to a bridge at random, again and again, until ctx ends.
+// disturb repeatedly does something to a random bridge, until ctx ends.
 func (r *OutboxRun) disturb(ctx context.Context, pause time.Duration, do func(*Bridge, *rand.Rand) error) error {
 	random := rand.New(rand.NewPCG(r.seed, 9))                                              //nolint:gosec // a seed makes the run repeatable
 	wait := func() { _ = Sleep(ctx, pause/2+time.Duration(random.Int64N(int64(pause/2)))) } // Less long at the end.
@@ -100,7 +100,7 @@ func (r *OutboxRun) killBridge(ctx context.Context, b *Bridge) error {
 	})
 }
 
-// Supervise starts a bridge, and again where it ends before it is ready.
+// Supervise starts a bridge, and starts it again if it ends before it is ready.
 func (r *OutboxRun) Supervise(ctx context.Context, b *Bridge) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -145,7 +145,7 @@ func (r *OutboxRun) KillDatabase(ctx context.Context, d time.Duration) error {
 	})
 }
 
-// RevertDatabase takes back what the database has committed for as long as given,
+// RevertDatabase takes back what the database committed during the given time,
 // see [Database.Revert].
 func (r *OutboxRun) RevertDatabase(ctx context.Context, d time.Duration) error {
 	return r.happen("database reverted", RevertsDatabase, func() error { return r.World.Database.Revert(ctx, d) })

@@ -28,11 +28,11 @@ type Group struct {
 	cluster  *service.Cluster
 }
 
-// silent is a logger: go-redis would print each dial of a dead node.
-type silent struct{}
+// silentLogger is a logger: go-redis would print each dial of a dead node.
+type silentLogger struct{}
 
 // Printf implements go-redis' logger.
-func (silent) Printf(context.Context, string, ...any) {}
+func (silentLogger) Printf(context.Context, string, ...any) {}
 
 func startGroup(ctx context.Context, mode string) (g *Group, err error) {
 	g = &Group{}

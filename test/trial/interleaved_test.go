@@ -19,8 +19,8 @@ import (
 // patience is for what another process does; it may be a busy machine.
 const patience = time.Minute
 
-// interleaved is a bridge with an outbox, and what the broker got.
-type interleaved struct {
+// outboxWorld is a bridge with an outbox, and what the broker got.
+type outboxWorld struct {
 	*trial.World
 	box *outbox.Outbox
 
@@ -28,13 +28,13 @@ type interleaved struct {
 	arrived map[string]int
 }
 
-func newInterleaved(t *testing.T, database string) *interleaved {
+func newInterleaved(t *testing.T, database string) *outboxWorld {
 	t.Helper()
 	w := newWorld(t, trial.Options{Shards: 2, Copies: true, Database: database})
 	box, hangUp, err := w.Outbox(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(hangUp)
-	i := &interleaved{World: w, box: box, arrived: map[string]int{}}
+	i := &outboxWorld{World: w, box: box, arrived: map[string]int{}}
 	consuming, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -51,13 +51,13 @@ func newInterleaved(t *testing.T, database string) *interleaved {
 	return i
 }
 
-func (i *interleaved) has(id string) bool {
+func (i *outboxWorld) has(id string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.arrived[id] > 0
 }
 
-func (i *interleaved) begin(t *testing.T) *sql.Tx {
+func (i *outboxWorld) begin(t *testing.T) *sql.Tx {
 	t.Helper()
 	tx, err := i.Database.DB.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -65,13 +65,13 @@ func (i *interleaved) begin(t *testing.T) *sql.Tx {
 	return tx
 }
 
-func (i *interleaved) schedule(t *testing.T, tx outbox.Tx, id string, body []byte, when delay.When) {
+func (i *outboxWorld) schedule(t *testing.T, tx outbox.Tx, id string, body []byte, when delay.When) {
 	t.Helper()
 	_, err := i.box.Schedule(t.Context(), tx, i.Queue(), delay.Message{ID: id, Topic: i.Topic, Body: body}, when)
 	require.NoError(t, err)
 }
 
-func (i *interleaved) row(t *testing.T, id string) outbox.Row {
+func (i *outboxWorld) row(t *testing.T, id string) outbox.Row {
 	t.Helper()
 	row, err := i.box.Get(t.Context(), i.Database.DB, i.Queue(), delay.Ref{ID: id})
 	require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestOutboxInterleaved(t *testing.T) {
 	}
 }
 
-func (i *interleaved) lowerCommitsLater(t *testing.T) {
+func (i *outboxWorld) lowerCommitsLater(t *testing.T) {
 	t.Helper()
 	lower, higher := i.begin(t), i.begin(t)
 	i.schedule(t, lower, "lower", nil, delay.After(0))
@@ -110,7 +110,7 @@ func (i *interleaved) lowerCommitsLater(t *testing.T) {
 
 // cancelWhileLoading tries until Redis hangs while a relay holds the row, from
 // before the cancel's transaction until after its commit.
-func (i *interleaved) cancelWhileLoading(t *testing.T) {
+func (i *outboxWorld) cancelWhileLoading(t *testing.T) {
 	t.Helper()
 	const tries = 40
 	for try := range tries {
@@ -122,7 +122,7 @@ func (i *interleaved) cancelWhileLoading(t *testing.T) {
 }
 
 // cancelLocked reports whether the row was locked all the time.
-func (i *interleaved) cancelLocked(t *testing.T, try int) bool {
+func (i *outboxWorld) cancelLocked(t *testing.T, try int) bool {
 	t.Helper()
 	const mates, due = 300, 15 * time.Second // To load them takes a moment.
 	began := time.Now()

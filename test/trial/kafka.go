@@ -67,7 +67,7 @@ func (b kafkaBroker) makeTopic(ctx context.Context, topic string, nodes ...int) 
 	}), awaitTopic(ctx, conn, topic), conn.Close())
 }
 
-// awaitTopic waits until the node knows the topic: it tells it to clients a moment
+// awaitTopic waits until the node knows the topic: it shows it to clients a moment
 // after it has made it.
 func awaitTopic(ctx context.Context, conn *kafkago.Conn, topic string) error {
 	for {

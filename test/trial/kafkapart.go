@@ -10,7 +10,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
-// patient lets a follower that is silent stay among the replicas that are in sync.
+// patient keeps a silent follower among the in-sync replicas.
 const patient = `
 replica.lag.time.max.ms=900000
 broker.session.timeout.ms=900000

@@ -84,7 +84,7 @@ func (l *Ledger) Scheduled(m delay.Message, result delay.Result) {
 	l.promise(m, result.Ref.ID, p)
 }
 
-// Unsure records a message of which the answer does not say whether it was
+// Unsure records a message whose answer does not say whether it was
 // accepted.
 func (l *Ledger) Unsure(m delay.Message, id string) {
 	l.mu.Lock()
@@ -92,7 +92,7 @@ func (l *Ledger) Unsure(m delay.Message, id string) {
 	l.promise(m, id, &promise{maybe: true})
 }
 
-// Refused records a message of which the answer says that it was not accepted.
+// Refused records a message whose answer says that it was not accepted.
 func (l *Ledger) Refused(m delay.Message, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,7 +225,7 @@ func (l *Ledger) Arrived() int {
 	return n
 }
 
-// missing says whether it must arrive and has not.
+// missing reports whether the message must arrive and has not.
 func (p *promise) missing() bool {
 	return len(p.records) == 0 && !p.cancelled && !p.maybe && !p.refused
 }
@@ -321,13 +321,13 @@ func (l *Ledger) Report() Report {
 	return r
 }
 
-// promised says whether the due time is one that an answer leaves open.
+// promised reports whether an answer allows that due time.
 func (p *promise) promised(due time.Time) bool {
 	return len(p.dues) == 0 || slices.ContainsFunc(p.dues, due.Equal) ||
 		!p.earliest.IsZero() && !due.Before(p.earliest) && due.Before(p.dues[0])
 }
 
-// untruthful says whether it was refused, or the first copy came after an answer
+// untruthful reports whether it was refused, or the first copy came after an answer
 // that said the message was not there.
 func (p *promise) untruthful() bool {
 	stored := p.records[0].at

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// OutboxTrial is a run of two bridges with a relay each on one database, while
+// OutboxTrial runs two bridges with a relay each on one database, while
 // producers write and things go wrong.
 type OutboxTrial struct {
 	// Options name the database.
@@ -81,7 +81,7 @@ func (r *OutboxRun) endPhase() {
 	}
 }
 
-// Run makes a world, and ends it.
+// Run makes a world, runs the trial, and ends the world.
 func (t OutboxTrial) Run(ctx context.Context) (*OutboxOutcome, error) {
 	w, stop, err := newPair(ctx, t.Options)
 	if err != nil {
@@ -106,7 +106,7 @@ func (t OutboxTrial) Run(ctx context.Context) (*OutboxOutcome, error) {
 	return t.judge(ctx, r, business, stop)
 }
 
-// logOf says what the bridges have printed.
+// logOf returns what the bridges have printed.
 func logOf(w *World) error {
 	var text strings.Builder
 	for _, b := range w.Bridges() {
@@ -116,7 +116,7 @@ func logOf(w *World) error {
 	return errors.New("the bridges said:\n" + text.String())
 }
 
-// judge waits until nothing is left to be done, and compares.
+// judge waits until nothing is left to do, and compares.
 func (t OutboxTrial) judge(ctx context.Context, r *OutboxRun, business *Business, stop func() error) (*OutboxOutcome, error) {
 	o := &OutboxOutcome{Phases: r.phases, Answers: r.calls.Counts}
 	begin := time.Now()

@@ -10,7 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Fault is how a part of a broker fails while the rest of it works.
+// Fault is a way in which a part of a broker fails while the rest works.
 type Fault string
 
 // The faults.

@@ -7,7 +7,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 )
 
-// CountShards makes the ledger note which shard of so many each arrival is of.
+// CountShards makes the ledger record to which of that many shards each arrival belongs.
 // It is called before the first one.
 func (l *Ledger) CountShards(shards int) {
 	l.mu.Lock()

@@ -197,7 +197,7 @@ func (w *World) startBroker(ctx context.Context, o Options) (sink string, err er
 
 // startRedis returns the section of a configuration, too.
 func (w *World) startRedis(ctx context.Context, o Options) (section string, err error) {
-	redis.SetLogger(silent{})
+	redis.SetLogger(silentLogger{})
 	if o.Mode != "" {
 		if w.Group, err = startGroup(ctx, o.Mode); err != nil {
 			return "", err

@@ -103,7 +103,7 @@ const (
 type Claim struct {
 	State    ClaimState
 	Token    ClaimToken
-	Messages []Claimed
+	Messages []ClaimedMessage
 	// More is set if the batch ended at a limit: more may be due already. Of a slot, it is
 	// set where anything is left in it, due or not.
 	More bool
@@ -154,8 +154,8 @@ type Reclaim struct {
 	Stray ClaimToken
 }
 
-// Claimed is one message of a claim.
-type Claimed struct {
+// ClaimedMessage is one message of a claim.
+type ClaimedMessage struct {
 	Message
 	// Member is the message's identity in Redis, see [Member].
 	Member string

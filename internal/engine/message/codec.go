@@ -106,7 +106,7 @@ func appendString(b []byte, s string) []byte {
 
 // Decode fills topic, headers, body, scheduled-at and token from the stored format.
 // Its errors are [ErrMissingBody] and [ErrUndecodable]; the fields before the
-// unreadable part are filled in nevertheless.
+// unreadable part are filled in all the same.
 func (m *Message) Decode(stored string) error {
 	switch {
 	case stored == "":

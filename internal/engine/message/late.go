@@ -33,7 +33,7 @@ func (l Late) IsOver(due, now time.Time) bool {
 // Judge returns the verdict on a message that is too late to be published now. A
 // message of which a copy may be out is published again instead of dropped, because
 // "dropped" might be untrue.
-func (l Late) Judge(m *Claimed, now time.Time) (verdict Verdict, isLate bool) {
+func (l Late) Judge(m *ClaimedMessage, now time.Time) (verdict Verdict, isLate bool) {
 	if !l.IsOver(m.DueAt, now) {
 		return Verdict{}, false
 	}

@@ -33,7 +33,7 @@ func TestJudgeLate(t *testing.T) {
 		"drop, in time":           {then: message.LateDrop, late: time.Minute},
 		"drop, a copy may be out": {then: message.LateDrop, late: 2 * time.Hour, attempts: maybe},
 	} {
-		m := message.Claimed{Message: message.Message{DueAt: at}, Attempts: c.attempts}
+		m := message.ClaimedMessage{Message: message.Message{DueAt: at}, Attempts: c.attempts}
 		verdict, isLate := message.Late{After: time.Hour, Then: c.then}.Judge(&m, at.Add(c.late))
 		require.Equal(t, c.isLate, isLate, name)
 		if isLate {

@@ -74,7 +74,7 @@ type call struct {
 	answer      Answer
 }
 
-// params is what the scripts are told of a message.
+// params are a message's arguments for the scripts.
 type params struct {
 	id, key string
 	when    When

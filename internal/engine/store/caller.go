@@ -92,7 +92,7 @@ func (c *caller) plan(l *Layout, queue *clock.Clock, now time.Time) (ready []*ca
 	if c.epoch == "" {
 		c.epoch = l.Epoch
 	}
-	if c.start.clock == nil && queue.Known() {
+	if c.start.clock == nil && queue.IsUsable() {
 		c.start.clock, c.start.ms = queue, queue.FloorMs()-clock.AtMost(now.Sub(c.start.at)).Milliseconds()
 	}
 	homes := make([]int, 0, len(c.calls))

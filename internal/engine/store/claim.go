@@ -68,8 +68,8 @@ func claimArgs(r *message.ClaimRequest, oldMs int64) []any {
 }
 
 // parseClaimed reads "length:score:id" for each message, with its attempts and body.
-func (q *Shard) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]message.Claimed, error) {
-	claimed := make([]message.Claimed, len(stored.Values))
+func (q *Shard) parseClaimed(packed string, attempts, stored *scripts.Reply) ([]message.ClaimedMessage, error) {
+	claimed := make([]message.ClaimedMessage, len(stored.Values))
 	for i := range claimed {
 		score, member, rest, err := scripts.CutPacked(packed)
 		if err != nil {

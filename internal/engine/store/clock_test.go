@@ -18,24 +18,24 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
-// clocked is an in-process Redis with a clock of its own, which notes for how
+// clockedRedis is an in-process Redis with a clock of its own, which notes for how
 // long from then on each run of a producer's script may take effect.
-type clocked struct {
+type clockedRedis struct {
 	*miniredis.Miniredis
 	mu      sync.Mutex
 	now     time.Time
 	windows []time.Duration
 }
 
-func newClocked(t *testing.T, now time.Time) *clocked {
-	c := &clocked{Miniredis: miniredis.RunT(t)}
+func newClocked(t *testing.T, now time.Time) *clockedRedis {
+	c := &clockedRedis{Miniredis: miniredis.RunT(t)}
 	c.set(now)
 	c.watch()
 	return c
 }
 
 // watch is called again after a restart.
-func (c *clocked) watch() {
+func (c *clockedRedis) watch() {
 	c.Server().SetPreHook(func(_ *server.Peer, command string, args ...string) bool {
 		// EVALSHA sha keys key… epoch span …
 		if command != "EVALSHA" && command != "EVAL" {
@@ -53,7 +53,7 @@ func (c *clocked) watch() {
 	})
 }
 
-func (c *clocked) set(now time.Time) {
+func (c *clockedRedis) set(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = now
@@ -61,7 +61,7 @@ func (c *clocked) set(now time.Time) {
 }
 
 // seen are the windows of the runs since the last call of it.
-func (c *clocked) seen() []time.Duration {
+func (c *clockedRedis) seen() []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	windows := c.windows
@@ -79,7 +79,7 @@ func bounded(window time.Duration) bool {
 func TestClockOfEachNode(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	nodes := []*clocked{newClocked(t, now), newClocked(t, now.Add(-time.Hour)), newClocked(t, now.Add(time.Hour))}
+	nodes := []*clockedRedis{newClocked(t, now), newClocked(t, now.Add(-time.Hour)), newClocked(t, now.Add(time.Hour))}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) (slots []redis.ClusterSlot, err error) {
 		const all = 1 << 14
 		for i, node := range nodes {

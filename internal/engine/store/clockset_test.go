@@ -236,7 +236,7 @@ func cancelWithClock(t *testing.T, random *rand.Rand) {
 	var answer *store.Answer
 	for more := true; more && time.Now().Before(deadline); passes++ {
 		require.Less(t, passes, 2*troubles, "it turns without end")
-		if !server.Known() {
+		if !server.IsUsable() {
 			server.Observe(m.nowMs(), time.Now())
 		}
 		for _, r := range c.Plan(layout, time.Now()) {

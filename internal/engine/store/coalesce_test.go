@@ -72,7 +72,7 @@ func newCallers(t testing.TB, shards int) *callers {
 	h := &holder{held: make(chan struct{}, 1), letGo: make(chan struct{}, 1)}
 	rdb := connect(t, testenvPrivate(t))
 	rdb.AddHook(h)
-	q := storetest.New(t, hooked{rdb}, shards).WithCoalescing()
+	q := storetest.New(t, hookedClient{rdb}, shards).WithCoalescing()
 	_, err := q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	create(t, q, "known", later()) // Redis knows the script.

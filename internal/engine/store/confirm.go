@@ -46,7 +46,7 @@ func (q *Shard) Confirm(ctx context.Context, token message.ClaimToken) error {
 // returns, by shard, why it does not: nil if it does, or if the queue asks for none. It
 // fails if the layout is not known.
 func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
-	if !q.durable.Asked() {
+	if !q.durable.IsSet() {
 		return nil, nil
 	}
 	layout, err := q.Layout(ctx)

@@ -8,7 +8,7 @@
 //
 //	[Producer]  schedule, cancel, reschedule
 //	[Shard]     one shard as its poller sees it: claim, confirm, settle, reclaim, hand over
-//	[Rows]      messages that stand for rows of a database: put, cancel, compare, ledger
+//	[Rows]      messages that belong to rows of a database: put, cancel, compare, ledger
 //	[Members]   heartbeats of the instances, with the pauses and rates that they share
 //
 // and [Queue.Layouts] finds and changes the layout. The views share a core: the queue's
@@ -136,7 +136,7 @@
 //
 // # Outbox messages
 //
-// A message that stands for a row of a database has a token that begins with "~", made
+// A message that belongs to a row of a database has a token that begins with "~", made
 // together with the row. Several writers may bring it here under that token, some of them
 // late; outbox.go says why its end leaves a tombstone for as long as any of them may
 // come. The ledger records what happens to the message other than by its row: it was

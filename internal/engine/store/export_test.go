@@ -57,7 +57,7 @@ func Parts(s message.Settlement, history bool) (parts []message.Settlement) {
 		b, _ := sortVerdicts(&s, history)
 		part := s
 		part.Verdicts = slices.Clone(s.Verdicts)
-		for _, i := range b.left {
+		for _, i := range b.remaining {
 			part.Verdicts[i] = message.Verdict{Verb: message.VerbKeep}
 		}
 		if parts = append(parts, part); !b.isCut {

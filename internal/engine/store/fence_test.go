@@ -63,16 +63,16 @@ func TestFencedBeforePublished(t *testing.T) {
 	}
 }
 
-// dying is a hook that lets some scripts run, one after the other, and then
-// nothing any more.
-type dying struct {
+// scriptFuse is a hook that lets some scripts run, one after the other, and blocks
+// all later ones.
+type scriptFuse struct {
 	mu   sync.Mutex
 	left atomic.Int64
 }
 
-func (d *dying) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *scriptFuse) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (d *dying) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (d *scriptFuse) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if name := cmd.Name(); name == "evalsha" || name == "eval" {
 			d.mu.Lock()
@@ -90,7 +90,7 @@ func (d *dying) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (d *dying) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (d *scriptFuse) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -108,7 +108,7 @@ func TestBetweenIntentAndPublish(t *testing.T) {
 		before := again(t, q.Name())
 		_, err := before.Layout(t.Context())
 		require.NoError(t, err)
-		admin := new(dying)
+		admin := new(scriptFuse)
 		admin.left.Store(step)
 		_, err = again(t, q.Name(), admin).Layouts().SetShards(t.Context(), next)
 		state := changeState(t, rdb, q, next)

@@ -48,8 +48,8 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	}
 }
 
-// hooked hides the type of the client: one with another timeout loses the hooks.
-type hooked struct{ redis.UniversalClient }
+// hookedClient hides the type of the client: one with another timeout loses the hooks.
+type hookedClient struct{ redis.UniversalClient }
 
 // again is another process that uses the queue.
 func again(t testing.TB, name string, hooks ...redis.Hook) *store.Queue {
@@ -58,7 +58,7 @@ func again(t testing.TB, name string, hooks ...redis.Hook) *store.Queue {
 	for _, hook := range hooks {
 		rdb.AddHook(hook)
 	}
-	return store.New(hooked{rdb}, storetest.Prefix, name)
+	return store.New(hookedClient{rdb}, storetest.Prefix, name)
 }
 
 // whole dumps all shards that ever were, checks each, and that no id lives twice.
@@ -422,14 +422,14 @@ func TestSetShardsRefuses(t *testing.T) {
 	require.ErrorIs(t, err, layout.ErrEarlierLayouts)
 }
 
-// emptying is a hook that has Redis lose the queue just before a command.
-type emptying struct {
+// emptier is a hook that has Redis lose the queue just before a command.
+type emptier struct {
 	mortal
 
 	lose func()
 }
 
-func (e *emptying) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (e *emptier) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if e.left.Add(-1) == -1 {
 			e.lose()
@@ -445,7 +445,7 @@ func TestLostBetweenLookAndUpdate(t *testing.T) {
 	const shards = 2
 	for left := range int64(8) {
 		q := storetest.New(t, shared(t), shards)
-		hook := &emptying{lose: func() {
+		hook := &emptier{lose: func() {
 			keys := []string{q.Keys().Layout()}
 			for shard := range shards {
 				keys = append(keys, q.Keys().Shard(shard).Meta)

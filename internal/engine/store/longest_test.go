@@ -34,7 +34,7 @@ type crowd struct {
 }
 
 func newCrowd(tb testing.TB, rdb *redis.Client, n, size int) *crowd {
-	q := storetest.New(tb, hooked{rdb}, 1).WithLedger(func(int) {})
+	q := storetest.New(tb, hookedClient{rdb}, 1).WithLedger(func(int) {})
 	now, err := redisNow(tb.Context(), rdb)
 	require.NoError(tb, err)
 	c := &crowd{TB: tb, rdb: rdb, q: q, n: n, topic: "t", body: bytes.Repeat([]byte("x"), size)}

@@ -51,7 +51,7 @@ func handedOut(s *message.Settlement) []any {
 }
 
 // tokenOf returns the message's token, or one that nothing has if the message could not be decoded.
-func tokenOf(m *message.Claimed) string {
+func tokenOf(m *message.ClaimedMessage) string {
 	if len(m.Token) != message.TokenLength {
 		return strings.Repeat("-", message.TokenLength)
 	}

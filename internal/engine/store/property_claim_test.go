@@ -113,7 +113,7 @@ func (m *machine) ask(t *rapid.T, shard int, r message.ClaimRequest) {
 	}
 }
 
-func (m *machine) checkClaimed(t *rapid.T, shard int, c message.Claimed, want claimedEntry) {
+func (m *machine) checkClaimed(t *rapid.T, shard int, c message.ClaimedMessage, want claimedEntry) {
 	e := m.oracles[shard].entries[want.member]
 	require.NoError(t, c.Err)
 	require.Equal(t, want.member, c.Member)
@@ -180,7 +180,7 @@ func (m *machine) settleOne(t *rapid.T, shard int, from []heldClaim) {
 	due := func(member string) int64 {
 		score, err := m.rdb.ZScore(t.Context(), storetest.Key(m.q.Name(), shard, "due"), member).Result()
 		require.NoError(t, err)
-		i := slices.IndexFunc(h.claim.Messages, func(c message.Claimed) bool { return c.Member == member })
+		i := slices.IndexFunc(h.claim.Messages, func(c message.ClaimedMessage) bool { return c.Member == member })
 		delay := s.Verdicts[i].Delay.Milliseconds()
 		require.True(t, before+delay <= int64(score) && int64(score) <= after+1+delay, "due time of a retry")
 		return int64(score)

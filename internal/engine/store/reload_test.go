@@ -107,7 +107,7 @@ func TestReloadAfterLostReply(t *testing.T) {
 	hook := new(aroundScript)
 	far := connect(t, "redis://"+rdb.Options().Addr)
 	far.AddHook(hook)
-	q := store.NewWithTimeout(hooked{far}, storetest.Prefix, near.Name(), 100*time.Millisecond)
+	q := store.NewWithTimeout(hookedClient{far}, storetest.Prefix, near.Name(), 100*time.Millisecond)
 	_, err := q.Layout(t.Context())
 	require.NoError(t, err)
 	*hook = func(run func() error) error {

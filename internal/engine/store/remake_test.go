@@ -210,7 +210,7 @@ func TestRemakeBrokenOff(t *testing.T) {
 		q := storetest.New(t, rdb, 3)
 		create(t, q, homed(3, 2), later())
 		lose(t, rdb, q, 0, 1)
-		dies := new(dying)
+		dies := new(scriptFuse)
 		dies.left.Store(step)
 		_, died := again(t, q.Name(), dies).Layouts().Repair(t.Context())
 		for home := range 2 {
@@ -228,15 +228,15 @@ func TestRemakeBrokenOff(t *testing.T) {
 	}
 }
 
-// dark is a hook of a client that does not reach one shard.
-type dark struct {
+// shardOutage is a hook of a client that does not reach one shard.
+type shardOutage struct {
 	tag string
 	off atomic.Bool
 }
 
-func (d *dark) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (d *shardOutage) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (d *dark) hides(cmd redis.Cmder) error {
+func (d *shardOutage) hides(cmd redis.Cmder) error {
 	if d.off.Load() || !strings.Contains(fmt.Sprint(cmd.Args()), d.tag) {
 		return nil
 	}
@@ -245,7 +245,7 @@ func (d *dark) hides(cmd redis.Cmder) error {
 	return err
 }
 
-func (d *dark) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (d *shardOutage) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if err := d.hides(cmd); err != nil {
 			return err
@@ -254,7 +254,7 @@ func (d *dark) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (d *dark) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (d *shardOutage) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) (err error) {
 		var rest []redis.Cmder
 		for _, cmd := range cmds {
@@ -282,7 +282,7 @@ func TestLossBesideADeadNode(t *testing.T) {
 			require.Equal(t, []int{0}, lost)
 		},
 		"a bridge that dies": func(t *testing.T, q *store.Queue, hidden redis.Hook) {
-			dies := new(dying)
+			dies := new(scriptFuse)
 			dies.left.Store(3) // It has loaded the layout twice, and made the shard.
 			_, err := again(t, q.Name(), hidden, dies).Layouts().Repair(t.Context())
 			require.ErrorIs(t, err, errKilled)
@@ -295,7 +295,7 @@ func TestLossBesideADeadNode(t *testing.T) {
 			t.Parallel()
 			rdb := shared(t)
 			q := storetest.New(t, rdb, 3)
-			hidden := &dark{tag: "{" + q.Name() + ":2}"}
+			hidden := &shardOutage{tag: "{" + q.Name() + ":2}"}
 			lose(t, rdb, q, 0)
 			begin(t, q, hidden)
 			other := again(t, q.Name(), hidden)
@@ -320,7 +320,7 @@ func TestLossDuringChange(t *testing.T) {
 	rdb := shared(t)
 	q := storetest.New(t, rdb, 2)
 	t.Cleanup(func() { storetest.Remove(context.WithoutCancel(t.Context()), rdb, q.Name(), 5) })
-	dies := new(dying)
+	dies := new(scriptFuse)
 	dies.left.Store(3) // It has read and intended, and bound a shard perhaps.
 	_, err := again(t, q.Name(), dies).Layouts().SetShards(t.Context(), 5)
 	require.ErrorIs(t, err, errKilled)

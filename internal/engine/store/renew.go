@@ -36,7 +36,7 @@ var errBefore = errors.New("only a message under another row's token gives way")
 //
 //   - Replaced: it is here now. DoneMaybePublished: and it is marked.
 //   - Mine: it was here already.
-//   - InFlight: the other one is being published. NotFound: it waits no more.
+//   - InFlight: the other one is being published. NotFound: it no longer waits.
 //   - EndedPublished, EndedCancelled, EndedMoved: as for [Rows.Put].
 //
 // The caller holds the row's lock, and knows that no live row has the token Before. Its

@@ -12,7 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Rows is the view of a queue for those whose messages stand for rows of a
+// Rows is the view of a queue for callers whose messages belong to rows of a
 // database: the outbox's relay, settler and auditor, and the consumer of
 // compensation messages.
 type Rows struct {
@@ -80,7 +80,7 @@ func (q *Rows) Peek(ctx context.Context, rows []Row) []Answer {
 	return answers(calls)
 }
 
-// RowsPage returns about most waiting messages of a shard that stand for rows of
+// RowsPage returns about most waiting messages of a shard that belong to rows of
 // a database, from a cursor that is "0" at first, and the next cursor, "0" at the
 // end. bytes is the size of the bodies that Redis has read for it, in scripts of
 // at most MaxBatchBytes. A message may come twice.
@@ -88,7 +88,7 @@ func (q *Rows) RowsPage(ctx context.Context, shard int, cursor string, most int)
 	return q.readRows(ctx, shard, []any{cursor, min(most, rowsBatch), MaxBatchBytes})
 }
 
-// rowsOf returns those of the members that a shard has and that stand for rows.
+// rowsOf returns those of the members that a shard has and that belong to rows.
 func (q *Rows) rowsOf(ctx context.Context, shard int, members []any) (rows []RowFate, err error) {
 	rows, _, _, err = q.readRows(ctx, shard, append([]any{"0", 0, MaxBatchBytes}, members...))
 	return rows, err

@@ -62,13 +62,13 @@ type run struct {
 	kind
 	conn.Trip
 
-	layout *Layout
-	topics string // the topics that the callers may touch, see [WithTopics]
-	calls  []*call
-	turn   int // how many runs of its kind leave before it
-	bytes  int // of the calls and of what they store
-	stored int // of these, what is stored
-	tags   int
+	layout      *Layout
+	topics      string // the topics that the callers may touch, see [WithTopics]
+	calls       []*call
+	turn        int // how many runs of its kind leave before it
+	bytes       int // of the calls and of what they store
+	storedBytes int // of these, what is stored
+	tags        int
 
 	server    *clock.Clock // of the shard
 	startMs   int64        // by it
@@ -112,11 +112,11 @@ func runsOf(parcels []*parcel) (runs []*run) {
 
 // add adds the call to the run, unless one script could not take it.
 func (r *run) add(c *call, most int) (isAdded bool) {
-	stored, tags := r.stored+len(c.params.stored), r.tags+c.params.tags
+	stored, tags := r.storedBytes+len(c.params.stored), r.tags+c.params.tags
 	if n := len(r.calls); n > 0 && (n >= most || stored > MaxBatchBytes || tags > mostTags) {
 		return false
 	}
-	r.calls, r.stored, r.tags, r.bytes = append(r.calls, c), stored, tags, r.bytes+callBytes+len(c.params.stored)
+	r.calls, r.storedBytes, r.tags, r.bytes = append(r.calls, c), stored, tags, r.bytes+callBytes+len(c.params.stored)
 	r.relative = r.relative || c.params.when.Relative
 	return true
 }

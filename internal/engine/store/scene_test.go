@@ -264,7 +264,7 @@ func steps(list ...func()) func() {
 }
 
 // found is the message as it is now; it must be there or not.
-func (s *scene) found(there bool) inspect.Found {
+func (s *scene) found(there bool) inspect.Snapshot {
 	s.Helper()
 	found, ok, err := inspect.Get(s.Context(), s.near, "x", "")
 	require.NoError(s, err)

@@ -48,7 +48,7 @@ func (q *core) pack(ctx context.Context, c *caller, l *Layout, calls []*call) (p
 	open := map[place]*parcel{}
 	for _, call := range calls {
 		at := place{shard: call.home()}
-		if !c.verb.durable.Asked() {
+		if !c.verb.durable.IsSet() {
 			at.node = q.conn.Single(ctx, l.Keys()[at.shard].Meta)
 		}
 		if at.node != nil {
@@ -150,7 +150,7 @@ func (q *core) deliver(ctx context.Context, parcels []*parcel) {
 		for bytes := runs[0].bytes; node != nil && n < len(runs) && runs[n].turn == runs[0].turn && bytes+runs[n].bytes <= MaxBatchBytes; n++ {
 			bytes += runs[n].bytes
 		}
-		if v.durable.Asked() {
+		if v.durable.IsSet() {
 			q.confirmRun(ctx, v, runs[0])
 		} else {
 			q.runTogether(ctx, v, node, runs[:n])

@@ -57,7 +57,7 @@ func (q *Shard) Settle(ctx context.Context, s message.Settlement) (stale bool, e
 
 // settlePart runs the script once.
 func (q *Shard) settlePart(ctx context.Context, k keys.Shard, s *message.Settlement, b *settleArgs) (stale bool, err error) {
-	if len(b.left) == len(s.Verdicts) && len(b.left) > 0 {
+	if len(b.remaining) == len(s.Verdicts) && len(b.remaining) > 0 {
 		return false, nil
 	}
 	told := len(b.removed[ofRow])
@@ -94,7 +94,7 @@ const (
 )
 
 // weight is the extra cost of settling a message.
-func weight(m *message.Claimed, verb message.Verb, history bool) (sum int) {
+func weight(m *message.ClaimedMessage, verb message.Verb, history bool) (sum int) {
 	switch verb {
 	case message.VerbDeadLetter:
 		sum = deadWeight
@@ -109,7 +109,7 @@ func weight(m *message.Claimed, verb message.Verb, history bool) (sum int) {
 	return sum
 }
 
-// kindOf classifies a token: the end of a message that stands for a row leaves a tombstone
+// kindOf classifies a token: the end of a message that belongs to a row leaves a tombstone
 // and an entry in the ledger, that of a traced message a tombstone.
 func kindOf(token string) int {
 	switch {
@@ -140,7 +140,7 @@ type settleArgs struct {
 	dropped, duplicates int // of removed
 	retried, parked     int // of back
 
-	left        []int  // messages that stay in the claim
+	remaining   []int  // messages that stay in the claim
 	before      int    // the length of the packed claim
 	first, last []byte // its ends
 	after       []byte // the packed claim after it
@@ -163,7 +163,7 @@ func sortVerdicts(s *message.Settlement, history bool) (*settleArgs, error) {
 		w := weight(m, v.Verb, history)
 		if sum += w; v.Verb == message.VerbKeep || w > 0 && sum > mostWeight {
 			b.isCut = b.isCut || v.Verb != message.VerbKeep
-			b.left, b.after = append(b.left, i), append(b.after, entry...)
+			b.remaining, b.after = append(b.remaining, i), append(b.after, entry...)
 		} else if err := b.add(m, v); err != nil {
 			return nil, err
 		}
@@ -172,7 +172,7 @@ func sortVerdicts(s *message.Settlement, history bool) (*settleArgs, error) {
 	return b, nil
 }
 
-func (b *settleArgs) add(m *message.Claimed, v *message.Verdict) error {
+func (b *settleArgs) add(m *message.ClaimedMessage, v *message.Verdict) error {
 	switch v.Verb {
 	case message.VerbAck, message.VerbDrop:
 		b.remove(m, v)
@@ -196,7 +196,7 @@ func (b *settleArgs) add(m *message.Claimed, v *message.Verdict) error {
 	return nil
 }
 
-func (b *settleArgs) remove(m *message.Claimed, v *message.Verdict) {
+func (b *settleArgs) remove(m *message.ClaimedMessage, v *message.Verdict) {
 	kind, fate := kindOf(m.Token), byte('p')
 	b.removed[kind] = append(b.removed[kind], m.Member)
 	for _, tag := range m.Tags() {
@@ -220,7 +220,7 @@ func (b *settleArgs) remove(m *message.Claimed, v *message.Verdict) {
 }
 
 // remember adds a message's end for the history.
-func (b *settleArgs) remember(m *message.Claimed, kind message.EndKind, attempt int, detail string) {
+func (b *settleArgs) remember(m *message.ClaimedMessage, kind message.EndKind, attempt int, detail string) {
 	if !b.history {
 		return
 	}
@@ -256,7 +256,7 @@ func parkArgs(parks []message.ParkedRoute) []any {
 func (b *settleArgs) rest(s *message.Settlement) message.Settlement {
 	rest := *s
 	rest.Verdicts, rest.Claim.Messages, rest.Parks = nil, nil, nil
-	for _, i := range b.left {
+	for _, i := range b.remaining {
 		rest.Verdicts, rest.Claim.Messages = append(rest.Verdicts, s.Verdicts[i]), append(rest.Claim.Messages, s.Claim.Messages[i])
 	}
 	return rest
@@ -264,7 +264,7 @@ func (b *settleArgs) rest(s *message.Settlement) message.Settlement {
 
 // attemptsArg returns the attempts to store for a message whose score is its
 // promised due time: "-" for none, and the empty string if they are stored already.
-func attemptsArg(m *message.Claimed, v *message.Verdict) string {
+func attemptsArg(m *message.ClaimedMessage, v *message.Verdict) string {
 	_, ms := message.SplitScore(m.Score)
 	attempts, told := v.Attempts, ms == m.DueAt.UnixMilli()
 	if attempts == (message.Attempts{}) {

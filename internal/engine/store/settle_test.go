@@ -74,18 +74,18 @@ func TestFewTriedAmongMany(t *testing.T) {
 	require.Equal(t, map[string]string{"later": unknown.Attempts.String()}, sound(t, rdb, q).Attempts)
 }
 
-// unmarked is a hook that loses the scripts of a name: before they run, or their replies.
-type unmarked struct {
+// scriptLoss is a hook that loses runs of one script: before they run, or their replies.
+type scriptLoss struct {
 	sha  string
 	runs bool
 	lost int
 }
 
 // DialHook implements [redis.Hook].
-func (*unmarked) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (*scriptLoss) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook implements [redis.Hook].
-func (u *unmarked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (u *scriptLoss) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() != "evalsha" || cmd.Args()[1] != u.sha || u.lost > 0 {
 			return next(ctx, cmd)
@@ -102,7 +102,7 @@ func (u *unmarked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // ProcessPipelineHook implements [redis.Hook].
-func (*unmarked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*scriptLoss) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -117,7 +117,7 @@ func TestStaleSettleDiesHalfway(t *testing.T) {
 			rdb := shared(t)
 			q := storetest.New(t, rdb, 1)
 			require.NoError(t, rdb.ScriptLoad(t.Context(), scriptSources()["mark"]).Err())
-			hook := &unmarked{sha: scriptSHA("mark"), runs: runs}
+			hook := &scriptLoss{sha: scriptSHA("mark"), runs: runs}
 			dying := again(t, q.Name(), hook)
 			_, err := dying.Layouts().Ensure(t.Context(), storetest.Layout(1))
 			require.NoError(t, err)

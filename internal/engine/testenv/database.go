@@ -16,13 +16,13 @@ import (
 const databaseTimeout = 60 * time.Second
 
 var (
-	sharedPostgres = &shared{
+	sharedPostgres = &sharedServer{
 		kind: "PostgreSQL", env: "DELAYBRIDGE_TEST_POSTGRES_URL",
 		start: func(ctx context.Context) (*service.Server, error) {
 			return service.StartPostgres(ctx, service.PostgresUnsafe)
 		},
 	}
-	sharedMariaDB = &shared{
+	sharedMariaDB = &sharedServer{
 		kind: "MariaDB", env: "DELAYBRIDGE_TEST_MARIADB_URL",
 		start: func(ctx context.Context) (*service.Server, error) {
 			return service.StartMariaDB(ctx, service.MariaDBUnsafe)

@@ -28,8 +28,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
-// shared is one server for all tests of this process.
-type shared struct {
+// sharedServer is one server for all tests of this process.
+type sharedServer struct {
 	kind  string
 	env   string
 	start func(context.Context) (*service.Server, error)
@@ -41,19 +41,19 @@ type shared struct {
 }
 
 var (
-	sharedRedis = &shared{
+	sharedRedis = &sharedServer{
 		kind: "Redis", env: "DELAYBRIDGE_TEST_REDIS_URL",
 		start: func(ctx context.Context) (*service.Server, error) { return service.StartRedis(ctx) },
 	}
-	sharedNATS = &shared{
+	sharedNATS = &sharedServer{
 		kind: "NATS", env: "DELAYBRIDGE_TEST_NATS_URL",
 		start: func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") },
 	}
-	sharedRabbitMQ = &shared{
+	sharedRabbitMQ = &sharedServer{
 		kind: "RabbitMQ", env: "DELAYBRIDGE_TEST_RABBITMQ_URL",
 		start: func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") },
 	}
-	sharedKafka = &shared{
+	sharedKafka = &sharedServer{
 		kind: "Kafka", env: "DELAYBRIDGE_TEST_KAFKA_URL",
 		start: func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") },
 	}
@@ -84,7 +84,7 @@ func Kafka(t testing.TB) []string {
 	return strings.Split(sharedKafka.get(t), ",")
 }
 
-func (s *shared) get(t testing.TB) string {
+func (s *sharedServer) get(t testing.TB) string {
 	t.Helper()
 	if url := os.Getenv(s.env); url != "" {
 		return url

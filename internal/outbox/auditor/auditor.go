@@ -175,7 +175,7 @@ var ErrNoQueue = errors.New("no such queue with an outbox")
 // Audit compares rows of a queue with Redis, or of all queues where the name is
 // empty: the overdue ones, or all; with all also what Redis has with the rows, and
 // removes messages that have ended, as their rows say. A dry run only counts.
-// progress, if not nil, is told the counts so far, from one goroutine at a time.
+// progress, if not nil, is called with the counts so far, from one goroutine at a time.
 // While something is away it waits, until ctx ends. Rows that are skipped, because
 // operations are pending, are left to the relay.
 func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, progress func(Counts)) (Counts, error) {

@@ -56,7 +56,7 @@ type comparison struct {
 	waiting []*table.Row // to be renewed
 	ended   []*table.Row // to be told their fates
 	fates   []table.Fate
-	left    []*table.Row // to be compared again
+	retry   []*table.Row // to be compared again
 
 	size, there int   // of the whole rows, and how many were there
 	err         error // why some are left
@@ -65,7 +65,7 @@ type comparison struct {
 // next is the next action.
 func (c *comparison) next(now time.Time) action {
 	if !now.Before(c.until) {
-		c.left, c.whole = append(c.left, c.whole...), nil
+		c.retry, c.whole = append(c.retry, c.whole...), nil
 	}
 	switch {
 	case len(c.ended) > 0:
@@ -78,9 +78,9 @@ func (c *comparison) next(now time.Time) action {
 		return action{kind: actionAsk, rows: c.rows}
 	case len(c.absent) > 0:
 		return action{kind: actionRead, rows: c.absent}
-	case len(c.left) > 0:
+	case len(c.retry) > 0:
 		pause := action{kind: actionPause, err: c.err}
-		c.rows, c.left, c.err = c.left, nil, nil
+		c.rows, c.retry, c.err = c.retry, nil, nil
 		return pause
 	}
 	return action{}
@@ -153,20 +153,20 @@ func (c *comparison) renewed(rows []*table.Row, r renewal, err error) (n Counts)
 		c.fail(rows, err)
 		return n
 	}
-	n.Skipped, n.Blocked, c.left = int64(r.skipped), int64(r.blocked), append(c.left, r.left...)
+	n.Skipped, n.Blocked, c.retry = int64(r.skipped), int64(r.blocked), append(c.retry, r.postponed...)
 	for i, row := range r.put {
 		n.add(c.answer(row, r.answers[i]))
 	}
 	return n
 }
 
-// told takes the rows that now record the end of their message.
-func (c *comparison) told(known []table.Known, err error) (n Counts) {
+// recorded takes the results of recording fates in the rows of ended messages.
+func (c *comparison) recorded(known []table.FateResult, err error) (n Counts) {
 	for i, r := range c.ended {
 		switch {
 		case err != nil:
-			c.left = append(c.left, r)
-		case known[i] == table.KnownSettled:
+			c.retry = append(c.retry, r)
+		case known[i] == table.FateSettled:
 			n.Settled++
 		default:
 			n.Skipped++
@@ -177,7 +177,7 @@ func (c *comparison) told(known []table.Known, err error) (n Counts) {
 }
 
 func (c *comparison) fail(rows []*table.Row, err error) {
-	c.left, c.err = append(c.left, rows...), errors.Join(c.err, err)
+	c.retry, c.err = append(c.retry, rows...), errors.Join(c.err, err)
 }
 
 // answer takes what Redis says of a row, nil if that can never be put.
@@ -193,7 +193,7 @@ func (c *comparison) answer(r *table.Row, answer *store.Answer) Counts {
 	case answer == nil:
 		return Counts{Blocked: 1}
 	case answer.Err != nil:
-		c.left, c.err = append(c.left, r), answer.Err // One of many that say the same.
+		c.retry, c.err = append(c.retry, r), answer.Err // One of many that say the same.
 		return Counts{}
 	}
 	switch answer.Code {

@@ -88,7 +88,7 @@ func (p *pass) step(ctx context.Context, most int) (n int, end bool) {
 
 func (p *pass) comparison() *comparison { return &comparison{dry: p.dry, missing: &p.missing} }
 
-// readOnce reads the next rows, and goes on; end says that they are the last.
+// readOnce reads the next rows and advances; end says that they are the last.
 func (p *pass) readOnce(ctx context.Context, most int) (c *comparison, end bool, err error) {
 	before := int64(table.MaxDueMs)
 	if p.overdue {
@@ -181,7 +181,7 @@ func (p *pass) do(ctx context.Context, c *comparison, a action) Counts {
 		return c.renewed(a.rows, r, err)
 	default:
 		known, err := p.db.Ended().Settle(ctx, a.fates)
-		return c.told(known, err)
+		return c.recorded(known, err)
 	}
 }
 

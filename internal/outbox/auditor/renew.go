@@ -18,11 +18,11 @@ const lockPhase = 8 * time.Second
 // renewal is what came of rows that were to be put in the place of other messages. It is a
 // record.
 type renewal struct {
-	put     []*table.Row
-	answers []*store.Answer // nil: it can never be put
-	left    []*table.Row    // there was no room for these
-	skipped int             // another transaction works on them
-	blocked int             // the other message is in force, or is not known to have been this one
+	put       []*table.Row
+	answers   []*store.Answer // nil: it can never be put
+	postponed []*table.Row    // there was no room for these
+	skipped   int             // another transaction works on them
+	blocked   int             // the other message is in force, or is not known to have been this one
 }
 
 // renew replaces messages that wait under tokens no longer in force by what their rows say. A
@@ -60,7 +60,7 @@ func (p *pass) renew(ctx context.Context, rows []*table.Row) (r renewal, err err
 			return nil
 		}
 		n := table.Affordable(fresh)
-		r.put, r.left = fresh[:n], fresh[n:]
+		r.put, r.postponed = fresh[:n], fresh[n:]
 		if err := t.Complete(ctx, r.put); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func renewed(r *table.Row, answer *store.Answer) (u table.Update) {
 	return u
 }
 
-// staleRows are rows whose identities' messages in Redis may be in force no more.
+// staleRows are rows whose identities have messages in Redis that may no longer be in force.
 type staleRows struct {
 	rows []*table.Row
 	// before are the tokens of these messages, ended says whose row has ended, as the table

@@ -120,14 +120,14 @@ func TestComparison(t *testing.T) {
 				counts.add(c.renewed(a.rows, r, err))
 			case actionTell:
 				require.False(t, c.dry)
-				known := make([]table.Known, len(a.fates))
+				known := make([]table.FateResult, len(a.fates))
 				for i, r := range c.ended {
-					known[i] = table.KnownSettled
+					known[i] = table.FateSettled
 					if err == nil {
 						done[r] = a.fates[i].State.String()
 					}
 				}
-				counts.add(c.told(known, err))
+				counts.add(c.recorded(known, err))
 			case actionEnd:
 			}
 		}

@@ -31,9 +31,9 @@ type round struct {
 	overdue         bool
 	from, to, after table.Cursor
 	due             time.Time // when its next step is
-	// left is how many of this round are still overdue, told how many were of the one
+	// overdueNow is how many of this round are still overdue, overdueBefore how many were of the one
 	// before.
-	left, told int
+	overdueNow, overdueBefore int
 }
 
 // newTurns begins with the rows behind that place; those before it are overdue.
@@ -73,7 +73,7 @@ func (t *turns) stepped(r *round, began, now time.Time, rows, mended int, after 
 	took := now.Sub(began)
 	isFirst := r.after == r.from
 	t.rows += rows
-	r.after, r.left = after, r.left+rows-mended
+	r.after, r.overdueNow = after, r.overdueNow+rows-mended
 	end = end || r.overdue && r.after == r.to
 	if r.overdue {
 		r.due = began.Add(wait.Rest(took))
@@ -83,7 +83,7 @@ func (t *turns) stepped(r *round, began, now time.Time, rows, mended int, after 
 	if !end {
 		return
 	}
-	r.after, r.told, r.left = r.from, r.left, 0
+	r.after, r.overdueBefore, r.overdueNow = r.from, r.overdueNow, 0
 	if r.overdue {
 		r.due = began.Add(max(t.every, wait.Rest(took)))
 		return
@@ -97,7 +97,7 @@ func (t *turns) stepped(r *round, began, now time.Time, rows, mended int, after 
 func (t *turns) overdue(now time.Time) (count int, oldest time.Duration) {
 	for _, r := range t.rounds {
 		if r.overdue {
-			count += max(r.left, r.told)
+			count += max(r.overdueNow, r.overdueBefore)
 		}
 	}
 	return count, now.Sub(t.before)

@@ -32,7 +32,7 @@ type Migrator struct {
 	dialect    schema.Dialect
 	table      string
 	migrations []schema.Migration
-	waiting    func(Waiting)
+	waiting    func(LockWait)
 }
 
 // Step is one migration.
@@ -50,12 +50,12 @@ func New(db *sql.DB, dialect schema.Dialect, table string) (*Migrator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Migrator{db: db, dialect: dialect, table: table, migrations: migrations, waiting: func(Waiting) {}}, nil
+	return &Migrator{db: db, dialect: dialect, table: table, migrations: migrations, waiting: func(LockWait) {}}, nil
 }
 
 // OnWaiting has tell told when a step waits for transactions that use the table, and then
 // about every five seconds. It is called before the migrator is used.
-func (m *Migrator) OnWaiting(tell func(Waiting)) { m.waiting = tell }
+func (m *Migrator) OnWaiting(tell func(LockWait)) { m.waiting = tell }
 
 // Up applies all migrations that were not yet, and returns them. Of several that
 // run at once, one does it, the others wait.

@@ -191,8 +191,8 @@ func TestUpLetsProducersGoOn(t *testing.T) {
 		_, err = held.ExecContext(ctx, fmt.Sprintf(insert, 0))
 		require.NoError(t, err)
 
-		waits, done := make(chan migrate.Waiting, 100), make(chan error, 1)
-		m.OnWaiting(func(w migrate.Waiting) { waits <- w })
+		waits, done := make(chan migrate.LockWait, 100), make(chan error, 1)
+		m.OnWaiting(func(w migrate.LockWait) { waits <- w })
 		go func() {
 			_, err := m.Up(ctx)
 			done <- err

@@ -19,16 +19,16 @@ import (
 // A statement that changes a table waits for each transaction that uses it, and whoever
 // comes later waits behind the statement: a dump or a forgotten session would stop all
 // producers. So no statement waits longer than lockTimeout. A statement that timed out
-// is tried again after a pause, in which producers go on, until the context ends.
+// is tried again after a pause, in which producers continue, until the context ends.
 const (
 	lockTimeout            = time.Second
 	againAfter, againLimit = 500 * time.Millisecond, 5 * time.Second
-	// sayEvery is how often the same wait is told.
+	// sayEvery is the time between two reports of the same wait.
 	sayEvery = 5 * time.Second
 )
 
-// Waiting is a statement that waits for transactions that use the table.
-type Waiting struct {
+// LockWait is a statement that waits for transactions that use the table.
+type LockWait struct {
 	// Step is the name of its migration.
 	Step      string
 	Statement string
@@ -84,7 +84,7 @@ func (m *Migrator) runPatiently(ctx context.Context, db *sql.DB, step, text stri
 		if time.Since(said) >= sayEvery {
 			said = time.Now()
 			first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-			m.waiting(Waiting{Step: step, Statement: first, Since: time.Since(began), Tries: tries})
+			m.waiting(LockWait{Step: step, Statement: first, Since: time.Since(began), Tries: tries})
 		}
 		if !wait.Sleep(ctx, pause.Next()) {
 			return fmt.Errorf("transactions use the table, and did not end in %v: %w", time.Since(began).Round(time.Second), err)
@@ -98,7 +98,7 @@ func (m *Migrator) run(ctx context.Context, db *sql.DB, text string) (err error)
 		return runMySQL(ctx, db, text)
 	}
 	// It waits for each transaction that has a snapshot, and blocks none. If it
-	// gave up, it would begin anew, and might never end.
+	// gave up, it would start again, and might never end.
 	if strings.Contains(text, " CONCURRENTLY ") {
 		_, err = db.ExecContext(ctx, text)
 		return err

@@ -70,7 +70,7 @@ func Open(t *testing.T, dialect schema.Dialect, dsn string) *Database {
 	return d
 }
 
-// With is the database opened anew, with another configuration.
+// With opens the database again, with another configuration.
 func (d *Database) With(t *testing.T, adjust func(*table.Config)) *Database {
 	t.Helper()
 	other := &Database{SQL: d.SQL, config: d.config}

@@ -96,7 +96,7 @@ func (s *Real) Publish() {
 }
 
 // Find returns the message in Redis, nil if there is none.
-func (s *Real) Find(key, id string) *inspect.Found {
+func (s *Real) Find(key, id string) *inspect.Snapshot {
 	s.t.Helper()
 	found, ok, err := inspect.Get(s.t.Context(), s.Store, id, key)
 	require.NoError(s.t, err)

@@ -82,7 +82,7 @@ func (b *batch) put(ctx context.Context, rows []*table.Row) {
 		return
 	}
 	for i, answer := range b.redis.Put(ctx, puts) {
-		b.verdicts.put(good[i], answer)
+		b.verdicts.recordPut(good[i], answer)
 	}
 }
 

@@ -48,9 +48,9 @@ type blockedRow struct {
 type blockedRows struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	rows map[string]map[int64]time.Time // by queue: until when
-	said time.Time
+	mu       sync.Mutex
+	rows     map[string]map[int64]time.Time // by queue: until when
+	loggedAt time.Time
 }
 
 func newBlocked(log *slog.Logger) *blockedRows {
@@ -75,8 +75,8 @@ func (b *blockedRows) add(ctx context.Context, now time.Time, queue string, rows
 			crowded = true
 		}
 	}
-	if now.Sub(b.said) >= sayEvery {
-		b.said = now
+	if now.Sub(b.loggedAt) >= sayEvery {
+		b.loggedAt = now
 		b.log.WarnContext(ctx, "outbox row waits for another message of its id", "event", "outbox_blocked",
 			"queue", queue, "id", rows[0].ID, "reason", rows[0].why, "rows", len(rows))
 	}

@@ -49,7 +49,7 @@ type Config struct {
 	Mine func() bool
 	// Notify makes the relay listen for notifications of PostgreSQL, on a
 	// channel with the table's name. It needs a session of its own, which a
-	// pooler in transaction mode cannot give; the relay polls nevertheless.
+	// pooler in transaction mode cannot give; the relay polls all the same.
 	Notify bool
 	// Logger defaults to none, Observer to none.
 	Logger   *slog.Logger

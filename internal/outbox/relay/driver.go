@@ -71,7 +71,7 @@ func (d *driver) look(ctx context.Context, v *view) error {
 	}
 	pending, there, began := d.db.Pending(), table.Floor{UntilMs: o.untilMs()}, time.Now()
 	if !v.whole {
-		var found map[string]table.Waiting
+		var found map[string]table.PendingWork
 		if found, there.Number, err = pending.New(ctx, d.names, v.floor, there.UntilMs); err == nil {
 			d.lane.looked(time.Now(), time.Since(began), found, there, o)
 		}

@@ -7,55 +7,55 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-// Taken is what [Relay.TakeIdentity] found.
-type Taken int
+// TakeResult is the result of [Relay.TakeIdentity].
+type TakeResult int
 
 const (
-	// TakenDone is answered if Redis has what the rows say, or will when it is
+	// TakeDone means that Redis has what the rows say, or will when it is
 	// time: the caller has nothing left to do.
-	TakenDone Taken = iota
-	// TakenAbsent is answered if there is no pending row of that identity: not
+	TakeDone TakeResult = iota
+	// TakeAbsent means that there is no pending row of that identity: not
 	// yet, or not any more.
-	TakenAbsent
-	// TakenLocked is answered if another transaction is working on it, or has just
+	TakeAbsent
+	// TakeLocked means that another transaction is working on it, or has just
 	// written to it.
-	TakenLocked
+	TakeLocked
 )
 
 // TakeIdentity brings the pending rows of one identity to Redis at once, under
 // the same locks as the relay and by the same rules. It is for the consumer of
 // compensation messages. An error means that database or Redis could not be
 // reached, or that a row must wait; it may be called again at any time.
-func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken, error) {
+func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (TakeResult, error) {
 	if r.queues[queue] == nil {
-		return TakenAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
+		return TakeAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
 	}
 	o, err := r.outlook(ctx)
 	if err != nil {
-		return TakenAbsent, err
+		return TakeAbsent, err
 	}
 	b, err := r.batch(ctx, o, queue)
 	if err != nil {
-		return TakenAbsent, err
+		return TakeAbsent, err
 	}
-	taken := TakenDone
+	taken := TakeDone
 	err = r.transact(ctx, o, func(ctx, redis context.Context, t *table.Tx) error {
 		groups, busy, err := t.Gather(ctx, []table.Identity{{Queue: queue, Key: key, ID: id}})
 		switch {
 		case err != nil:
 			return err
 		case len(busy) > 0:
-			taken = TakenLocked
+			taken = TakeLocked
 			return nil
 		}
 		noted, err := b.begin(ctx, t, groups, true)
 		if noted || err != nil {
-			taken = TakenLocked
+			taken = TakeLocked
 			return err
 		}
 		g := groups[0]
 		if len(g.Operations) == 0 && (g.Head == nil || g.Head.State != table.StatePending) {
-			taken = TakenAbsent
+			taken = TakeAbsent
 			return nil
 		}
 		if g.Head != nil {
@@ -70,14 +70,14 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (Taken,
 		return t.Write(ctx, b.updates)
 	})
 	if err != nil {
-		return TakenAbsent, err
+		return TakeAbsent, err
 	}
 	b.report(ctx, r.outages.queues[queue])
 	switch {
 	case len(b.blocked) > 0, b.waiting > 0 && b.err == nil:
-		return TakenLocked, nil
+		return TakeLocked, nil
 	case b.waiting > 0:
-		return TakenDone, fmt.Errorf("take row: it must wait: %w", b.err)
+		return TakeDone, fmt.Errorf("take row: it must wait: %w", b.err)
 	}
 	return taken, nil
 }

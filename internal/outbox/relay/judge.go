@@ -77,7 +77,7 @@ type situation struct {
 	// marked: the row remembers that a copy may be out, whatever Redis does.
 	marked bool
 	// op is what a reschedule gives to the message's row.
-	op table.Moved
+	op table.Move
 }
 
 // verdict has the updates of an operation and of its message's row.

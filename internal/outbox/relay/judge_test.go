@@ -17,7 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-var moveTo = table.Moved{Token: "~new", DueMs: 7, Revision: 9}
+var moveTo = table.Move{Token: "~new", DueMs: 7, Revision: 9}
 
 // updateText shows an update in a word: "-" is none.
 func updateText(u table.Update) string {

@@ -47,8 +47,8 @@ func (v *verdicts) block(r *table.Row, why string) {
 	v.blocked = append(v.blocked, blockedRow{r.Identity, r.Number, why})
 }
 
-// put records what Redis has answered to a message that was put.
-func (v *verdicts) put(r *table.Row, answer store.Answer) {
+// recordPut records what Redis has answered to a message that was put.
+func (v *verdicts) recordPut(r *table.Row, answer store.Answer) {
 	if why := inTheWay(answer); why != "" {
 		v.block(r, why)
 		return
@@ -153,7 +153,7 @@ func (j *judgement) takeAnswer(answer store.Answer, since time.Time) {
 	maybe, ifOlder := j.outlook.maybeOut(head)
 	j.decide(judge(situation{
 		verb: op.Verb, marked: head.Maybe, maybe: maybe || ifOlder && j.outlook.made(head).Before(since),
-		op: table.Moved{Token: op.Token, DueMs: op.DueMs, Revision: op.Number},
+		op: table.Move{Token: op.Token, DueMs: op.DueMs, Revision: op.Number},
 	}, answer), answer.Err)
 }
 

@@ -214,7 +214,7 @@ func (m *oneMessage) judge(isFaulty bool) {
 		j.takeAnswer(answer, m.born)
 	}
 	if len(g.Operations) == 0 && g.Head != nil && g.Head.State == table.StatePending {
-		j.put(g.Head, m.put(g.Head))
+		j.recordPut(g.Head, m.put(g.Head))
 	}
 	if !isFaulty || rapid.IntRange(0, 2).Draw(m.t, "transaction") > 0 {
 		m.write(j.updates)

@@ -102,7 +102,7 @@ func (l *lane) next(now time.Time) action {
 	return rest
 }
 
-// anew begins a round.
+// anew begins a new round.
 func (l *lane) anew() { l.view, l.steps, l.isBegun, l.more, l.backOff = nil, nil, false, false, 0 }
 
 // idle is how long to pause if nothing was found. Full looks come in time however long it is.
@@ -117,7 +117,7 @@ func (l *lane) idle(now time.Time) time.Duration {
 // looked takes the result of a look and how long it took: the pending rows of each queue, the time
 // that batches begin with, and, unless it was a cheap full look, the highest number of a row.
 // Queues come in turn.
-func (l *lane) looked(now time.Time, took time.Duration, found map[string]table.Waiting, there table.Floor, o outlook) {
+func (l *lane) looked(now time.Time, took time.Duration, found map[string]table.PendingWork, there table.Floor, o outlook) {
 	if !l.view.whole || l.sight.looked(now, took) && !l.sight.isSlow() {
 		l.sight.note(now, there)
 	}
@@ -137,7 +137,7 @@ func (l *lane) timedOut(now time.Time, took time.Duration, there table.Floor) {
 
 // plan adds the batches of a queue. New rows come first, since going through all rows may take
 // long.
-func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
+func (l *lane) plan(now time.Time, queue string, waits table.PendingWork) {
 	for _, kind := range []struct {
 		operations bool
 		numbers    []int64
@@ -146,7 +146,7 @@ func (l *lane) plan(now time.Time, queue string, waits table.Waiting) {
 		courses := l.courses[queue][kind.operations]
 		fresh, all := &courses[0], &courses[1]
 		work := table.Work{Queue: queue, UntilMs: l.outlook.untilMs()}
-		work.Operations = waits.Operations || !l.view.whole // A look for new rows tells nothing of older ones.
+		work.Operations = waits.Operations || !l.view.whole // A look for new rows does not show older ones.
 		if len(kind.numbers) > 0 && fresh.isReady(now) {
 			of := work
 			of.Numbers = fresh.behind(kind.numbers)

@@ -54,7 +54,7 @@ func newLives(r *Relay) *lives {
 // So rows never move while a bridge with the Redis that they belong to is there.
 type owner struct {
 	confirmed string     // the life that was both the table's and our Redis'
-	other     table.Life // what the table says of a life that is not
+	other     table.Life // the table's life, if it is another one
 	since     time.Time  // by our own clock, when it began to say so
 }
 

@@ -55,11 +55,11 @@ func TestMergeableIsNoted(t *testing.T) {
 			relay := s.relay()
 			taken, err := relay.TakeIdentity(t.Context(), s.Orders, "k", "a")
 			require.NoError(t, err)
-			require.Equal(t, TakenLocked, taken)
+			require.Equal(t, TakeLocked, taken)
 			require.Equal(t, "pending", s.State(number))
 			taken, err = relay.TakeIdentity(t.Context(), s.Orders, "k", "a")
 			require.NoError(t, err)
-			require.Equal(t, TakenDone, taken)
+			require.Equal(t, TakeDone, taken)
 			require.Equal(t, "stored", s.State(number))
 		})
 		t.Run("among others", func(t *testing.T) {

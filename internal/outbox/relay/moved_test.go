@@ -20,7 +20,7 @@ func TestMovedAndMore(t *testing.T) {
 		take := func(id string) {
 			taken, err := relay.TakeIdentity(t.Context(), s.Orders, "k", id)
 			require.NoError(t, err)
-			require.Equal(t, TakenDone, taken)
+			require.Equal(t, TakeDone, taken)
 		}
 
 		stored := s.Insert(insert{Key: "k", ID: "stored", DueMs: s.Due(far)})

@@ -37,19 +37,19 @@ func newOutages(log *slog.Logger, names []string) outages {
 type refusals struct {
 	log *slog.Logger
 
-	mu    sync.Mutex
-	said  time.Time
-	count int
+	mu       sync.Mutex
+	loggedAt time.Time
+	count    int
 }
 
 func (f *refusals) say(ctx context.Context, a announcement) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count++
-	if !f.said.IsZero() && time.Since(f.said) < sayEvery {
+	if !f.loggedAt.IsZero() && time.Since(f.loggedAt) < sayEvery {
 		return
 	}
 	f.log.WarnContext(ctx, "outbox row refused", "event", "outbox_refused", "queue", a.Queue, "id", a.ID,
 		"verb", a.verb.String(), "reason", a.reason, "count", f.count)
-	f.said, f.count = time.Now(), 0
+	f.loggedAt, f.count = time.Now(), 0
 }

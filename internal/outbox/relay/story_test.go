@@ -232,7 +232,7 @@ func (s *story) look(l *storyLane, v *view, took time.Duration, err error) error
 	if isSlow {
 		l.slowEnd, l.slowTook = l.at, took
 	}
-	found, untilMs := map[string]table.Waiting{}, clock.untilMs()
+	found, untilMs := map[string]table.PendingWork{}, clock.untilMs()
 	for _, r := range slices.SortedFunc(slices.Values(s.rows), byCursor) {
 		if !r.done.IsZero() || r.commits.After(now) {
 			continue

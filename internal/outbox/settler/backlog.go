@@ -93,7 +93,7 @@ func (b *backlog) acknowledge(queue string, rows []store.RowFate) {
 
 // begin returns a pass over everything known by now, and how many acknowledgements were forgotten.
 func (b *backlog) begin(databases int) (p *pass, dropped int) {
-	p = &pass{databases: databases, stale: b.stale, left: map[ledgerRef]bool{}, refs: slices.SortedFunc(maps.Keys(b.dirty), ledgerRef.compare)}
+	p = &pass{databases: databases, stale: b.stale, reread: map[ledgerRef]bool{}, refs: slices.SortedFunc(maps.Keys(b.dirty), ledgerRef.compare)}
 	dropped = b.dropped
 	clear(b.dirty)
 	b.stale, b.dropped = nil, 0
@@ -102,10 +102,10 @@ func (b *backlog) begin(databases int) (p *pass, dropped int) {
 
 // end takes back the rest of a pass.
 func (b *backlog) end(p *pass) {
-	for ref := range p.left {
+	for ref := range p.reread {
 		b.notify(ref)
 	}
-	b.stale = slices.Concat(p.kept, b.stale)
+	b.stale = slices.Concat(p.retry, b.stale)
 }
 
 // pause returns how long to wait after a pass; deaf means to ignore signals meanwhile, because they would

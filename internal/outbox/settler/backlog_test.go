@@ -79,16 +79,16 @@ func (l *ledgers) do(p *pass, a action) {
 			p.offered(nil, err)
 			return
 		}
-		known := make([]table.Known, len(a.fates))
+		known := make([]table.FateResult, len(a.fates))
 		for i, f := range a.fates {
 			switch r := l.rows[a.database][f.Token]; {
 			case r == nil || r.isSettled:
-				known[i] = table.KnownAbsent
+				known[i] = table.FateAbsent
 				l.absent[f.Token]++
 			case r.isBusy && l.isFaulty:
-				known[i] = table.KnownBusy
+				known[i] = table.FateBusy
 			default:
-				known[i], r.isSettled = table.KnownSettled, true
+				known[i], r.isSettled = table.FateSettled, true
 			}
 		}
 		p.offered(known, nil)

@@ -45,12 +45,12 @@ type pass struct {
 	refs      []ledgerRef // not read to the end: the first one is at cursor
 	cursor    uint64
 	read      []notice // not offered yet
-	asked     []notice // of the batch: no database has known these yet
+	offer     []notice // of the batch: no database has known these yet
 	database  int      // the one that is asked next
-	done      []ledgerEntries
+	toForget  []ledgerEntries
 
-	left        map[ledgerRef]bool // to be read again
-	kept        []notice           // acknowledgements to be offered again
+	reread      map[ledgerRef]bool // to be read again
+	retry       []notice           // acknowledgements to be offered again
 	busy        bool
 	away, redis error
 }
@@ -64,23 +64,23 @@ type ledgerEntries struct {
 // next is the next action.
 func (p *pass) next() action {
 	switch {
-	case len(p.asked) > 0:
-	case len(p.done) > 0:
-		return action{kind: actionForget, ledger: p.done[0].from, entries: p.done[0].rows}
+	case len(p.offer) > 0:
+	case len(p.toForget) > 0:
+		return action{kind: actionForget, ledger: p.toForget[0].from, entries: p.toForget[0].rows}
 	case p.away != nil:
 		p.stop(nil)
 		return action{}
 	case len(p.stale) > 0:
-		p.asked, p.stale = cut(p.stale)
+		p.offer, p.stale = cut(p.stale)
 	case len(p.read) >= settleBatch || len(p.refs) == 0 && len(p.read) > 0:
-		p.asked, p.read = cut(p.read)
+		p.offer, p.read = cut(p.read)
 	case len(p.refs) > 0:
 		return action{kind: actionRead, ledger: p.refs[0], cursor: p.cursor}
 	default:
 		return action{}
 	}
 	offer := action{kind: actionOffer, database: p.database}
-	for _, t := range p.asked {
+	for _, t := range p.offer {
 		offer.fates = append(offer.fates, t.fate)
 	}
 	return offer
@@ -92,14 +92,14 @@ func cut(list []notice) (batch, rest []notice) {
 }
 
 // paged takes a page of the ledger; next is where the following one begins, 0 at the end. One
-// that fails is read again later, all others are read nevertheless.
+// that fails is read again later; all others are read now.
 func (p *pass) paged(rows []store.RowFate, next uint64, err error) {
 	ref := p.refs[0]
 	for _, row := range rows {
 		p.read = append(p.read, tell(ref, ref.queue, row))
 	}
 	if p.redis = errors.Join(p.redis, err); err != nil {
-		next, p.left[ref] = 0, true
+		next, p.reread[ref] = 0, true
 	}
 	if p.cursor = next; next == 0 {
 		p.refs = p.refs[1:]
@@ -108,20 +108,20 @@ func (p *pass) paged(rows []store.RowFate, next uint64, err error) {
 
 // offered takes a database's answers to what it was offered. While one is away, entries that the
 // others do not know are busy.
-func (p *pass) offered(known []table.Known, err error) {
+func (p *pass) offered(known []table.FateResult, err error) {
 	p.away = errors.Join(p.away, err)
 	var rest []notice
-	for i, t := range p.asked {
+	for i, t := range p.offer {
 		switch {
-		case err != nil || known[i] == table.KnownAbsent:
+		case err != nil || known[i] == table.FateAbsent:
 			rest = append(rest, t)
-		case known[i] == table.KnownBusy:
+		case known[i] == table.FateBusy:
 			p.leave(t)
 		default:
 			p.forget(t)
 		}
 	}
-	p.asked = rest
+	p.offer = rest
 	if p.database++; p.database < p.databases && len(rest) > 0 {
 		return
 	}
@@ -132,48 +132,48 @@ func (p *pass) offered(known []table.Known, err error) {
 			p.forget(t)
 		}
 	}
-	p.asked, p.database = nil, 0
+	p.offer, p.database = nil, 0
 }
 
 func (p *pass) forget(t notice) {
 	if t.from == (ledgerRef{}) {
 		return
 	}
-	if n := len(p.done); n > 0 && p.done[n-1].from == t.from {
-		p.done[n-1].rows = append(p.done[n-1].rows, t.entry)
+	if n := len(p.toForget); n > 0 && p.toForget[n-1].from == t.from {
+		p.toForget[n-1].rows = append(p.toForget[n-1].rows, t.entry)
 		return
 	}
-	p.done = append(p.done, ledgerEntries{t.from, []store.RowFate{t.entry}})
+	p.toForget = append(p.toForget, ledgerEntries{t.from, []store.RowFate{t.entry}})
 }
 
 func (p *pass) leave(t notice) {
 	if p.busy = true; t.from == (ledgerRef{}) {
-		p.kept = append(p.kept, t)
+		p.retry = append(p.retry, t)
 	} else {
-		p.left[t.from] = true
+		p.reread[t.from] = true
 	}
 }
 
 // forgot says whether the ledger has forgotten the entries.
 func (p *pass) forgot(err error) {
 	if p.redis = errors.Join(p.redis, err); err != nil {
-		p.left[p.done[0].from] = true
+		p.reread[p.toForget[0].from] = true
 	}
-	p.done = p.done[1:]
+	p.toForget = p.toForget[1:]
 }
 
 // stop leaves all that is not settled.
 func (p *pass) stop(err error) {
 	p.away = errors.Join(p.away, err)
-	for _, list := range [][]notice{p.asked, p.read, p.stale} {
+	for _, list := range [][]notice{p.offer, p.read, p.stale} {
 		for _, t := range list {
 			p.leave(t)
 		}
 	}
 	for _, ref := range p.refs {
-		p.left[ref] = true
+		p.reread[ref] = true
 	}
-	p.asked, p.read, p.stale, p.refs = nil, nil, nil, nil
+	p.offer, p.read, p.stale, p.refs = nil, nil, nil, nil
 }
 
 // failure is the error of what was away: a database, or else Redis.

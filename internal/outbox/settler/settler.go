@@ -233,7 +233,7 @@ func (s *Settler) do(ctx context.Context, p *pass, a action) {
 }
 
 // offer offers fates to a database.
-func (s *Settler) offer(ctx context.Context, d Database, fates []table.Fate) ([]table.Known, error) {
+func (s *Settler) offer(ctx context.Context, d Database, fates []table.Fate) ([]table.FateResult, error) {
 	known, err := d.Ended().Settle(ctx, fates)
 	if err != nil {
 		d.Heed(err)
@@ -241,7 +241,7 @@ func (s *Settler) offer(ctx context.Context, d Database, fates []table.Fate) ([]
 	}
 	n := 0
 	for _, k := range known {
-		if k == table.KnownSettled {
+		if k == table.FateSettled {
 			n++
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // so that a rotated password or certificate counts from the next one on.
 type Source struct {
 	DSN secret.Secret
-	// TLS, if not nil, demands TLS, and is in the place of what the DSN says of it.
+	// TLS, if not nil, demands TLS and replaces the DSN's setting.
 	TLS *tlsclient.Files
 	// Connector, if not nil, makes the connections in the place of a driver, and the DSN is
 	// not read: for a database that is simulated.

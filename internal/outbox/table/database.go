@@ -115,19 +115,19 @@ func Open(config Config) (*Database, error) {
 func (d *Database) Table() string { return d.table }
 
 // Pending reads the rows that a relay has to take.
-func (d *Database) Pending() Pending { return Pending{d} }
+func (d *Database) Pending() PendingRows { return PendingRows{d} }
 
 // Stored reads the rows that say that Redis has their messages.
-func (d *Database) Stored() Stored { return Stored{d} }
+func (d *Database) Stored() StoredRows { return StoredRows{d} }
 
-// Ended handles the rows whose messages have ended, or are about to.
-func (d *Database) Ended() Ended { return Ended{d} }
+// Ended records ends in rows, and purges ended ones.
+func (d *Database) Ended() EndedRows { return EndedRows{d} }
 
 // Listing reads all rows, for operators.
 func (d *Database) Listing() Listing { return Listing{d} }
 
 // Refused makes refused rows pending again.
-func (d *Database) Refused() Refused { return Refused{d} }
+func (d *Database) Refused() RefusedRows { return RefusedRows{d} }
 
 // Heed drops the idle connections if one has led to a read-only server: that one is
 // a standby now, and the name leads to another one.

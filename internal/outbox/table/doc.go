@@ -15,14 +15,14 @@
 //
 // A row is purged a while after it has ended.
 //
-// Each reader has its own type: [Pending] finds the rows that a relay has to take, and [Tx] locks
-// them and writes the result; [Stored] is for the auditor, [Ended] for the settler and the
+// Each reader has its own type: [PendingRows] finds the rows that a relay has to take, and [Tx] locks
+// them and writes the result; [StoredRows] is for the auditor, [EndedRows] for the settler and the
 // purge, [Listing] for people.
 //
 // The unit of work is an identity (queue, key, id): [Tx.Gather] locks all its pending rows, or
 // leaves it for the next round. An identity's open rows have an index of their own and are locked
 // by number, so neither reads nor locks grow with its ended rows. Rows are found by queue and
-// status. Reading above a number ([Pending.New]) is only a shortcut: a transaction with a lower
+// status. Reading above a number ([PendingRows.New]) is only a shortcut: a transaction with a lower
 // number may commit later, so there are full looks, too. All locks are row locks with SKIP
 // LOCKED, and rows are changed only after Redis has answered, just before the commit. So no
 // producer's transaction waits for Redis.

@@ -12,8 +12,8 @@ import (
 // purgeBatch is how many rows one transaction deletes.
 const purgeBatch = 1000
 
-// Ended records in rows how their messages ended, and purges ended rows.
-type Ended struct{ db *Database }
+// EndedRows records in rows how their messages ended, and purges such rows.
+type EndedRows struct{ db *Database }
 
 // Version is a message under one token: a reschedule gives it another one.
 type Version struct {
@@ -32,16 +32,16 @@ type Fate struct {
 	Maybe bool
 }
 
-// Known is what a database knows of a fate.
-type Known int
+// FateResult says what became of a fate that a database was asked to record.
+type FateResult int
 
 const (
-	// KnownAbsent means that no row lives under that token.
-	KnownAbsent Known = iota
-	// KnownSettled means that the row has the fate now.
-	KnownSettled
-	// KnownBusy means that another transaction works on the row, or will.
-	KnownBusy
+	// FateAbsent means that no row lives under that token.
+	FateAbsent FateResult = iota
+	// FateSettled means that the row has the fate now.
+	FateSettled
+	// FateBusy means that another transaction works on the row, or will.
+	FateBusy
 )
 
 // Settle records how the messages of at most 1,000 rows ended, in one transaction
@@ -51,7 +51,7 @@ const (
 // because the token in force may be about to change. So a fate may be forgotten
 // only if neither is the case and no row lives under its token. Settle looks
 // for such rows after it has tried the locks, so it sees changes in between.
-func (e Ended) Settle(ctx context.Context, fates []Fate) (outcome []Known, err error) {
+func (e EndedRows) Settle(ctx context.Context, fates []Fate) (outcome []FateResult, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		outcome, err = t.settle(ctx, fates)
 		return err
@@ -64,7 +64,7 @@ func (e Ended) Settle(ctx context.Context, fates []Fate) (outcome []Known, err e
 
 // Among returns those of the versions that have ended according to a row, and how: under the token
 // that the row had at its end, its first one, or that of a reschedule in between.
-func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, error) {
+func (e EndedRows) Among(ctx context.Context, list []Version) (map[Version]State, error) {
 	found := map[Version]State{}
 	names, tokens := make([]Identity, len(list)), make([]string, len(list))
 	for i, v := range list {
@@ -110,7 +110,7 @@ func (e Ended) Among(ctx context.Context, list []Version) (map[Version]State, er
 }
 
 // amongQuery is the statement of Among.
-func (e Ended) amongQuery(names []Identity, tokens []string) *query {
+func (e EndedRows) amongQuery(names []Identity, tokens []string) *query {
 	in, args := e.db.in(tokens)
 	return e.db.query("").of(byIdentity, names, "queue, message_key, message_id, op, target, token, uid, status",
 		"op = 0 AND status > 1 AND (token"+in+" OR uid"+in+") OR op = 2 AND status = 1 AND token"+in, "", slices.Concat(args, args, args)...)
@@ -118,7 +118,7 @@ func (e Ended) amongQuery(names []Identity, tokens []string) *query {
 
 // Living returns the live rows of the identities, or only the pending ones, as they are
 // now: their numbers, by the versions in force.
-func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found map[Version]int64, err error) {
+func (e EndedRows) Living(ctx context.Context, list []Identity, pending bool) (found map[Version]int64, err error) {
 	which := ""
 	if pending {
 		which = " AND status = 0"
@@ -136,13 +136,13 @@ func (e Ended) Living(ctx context.Context, list []Identity, pending bool) (found
 // Purge deletes a batch of rows that finished longer ago than keep, but not before
 // fromMs. If there are more, they finished at lastMs or later. It keeps the rows of
 // a message with a pending operation, because they say what overtook that.
-func (e Ended) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
+func (e EndedRows) Purge(ctx context.Context, keep time.Duration, fromMs int64) (lastMs int64, more bool, err error) {
 	return e.purge(ctx, e.purgeQuery(keep, fromMs), fromMs)
 }
 
 // PurgeOperations is Purge for cancels and reschedules that finished before an instant. It keeps
 // those of a refused message, which may be tried again only if none of them has cancelled it.
-func (e Ended) PurgeOperations(ctx context.Context, fromMs, beforeMs int64) (lastMs int64, more bool, err error) {
+func (e EndedRows) PurgeOperations(ctx context.Context, fromMs, beforeMs int64) (lastMs int64, more bool, err error) {
 	q := e.db.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
 		add(" WHERE finished_ms >= ? AND finished_ms < ? AND op + 0 > 0 AND status + 0 <> 6 AND reason <> ?", fromMs, beforeMs, ReasonRefused).
 		add(" ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", purgeBatch)
@@ -150,7 +150,7 @@ func (e Ended) PurgeOperations(ctx context.Context, fromMs, beforeMs int64) (las
 }
 
 // purge deletes the rows that q has locked.
-func (e Ended) purge(ctx context.Context, q *query, fromMs int64) (lastMs int64, more bool, err error) {
+func (e EndedRows) purge(ctx context.Context, q *query, fromMs int64) (lastMs int64, more bool, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		var list []*Row
 		err := q.each(ctx, t.tx, func(rows *sql.Rows) error {
@@ -180,7 +180,7 @@ func (e Ended) purge(ctx context.Context, q *query, fromMs int64) (lastMs int64,
 }
 
 // purgeQuery is the statement that locks the rows of a batch.
-func (e Ended) purgeQuery(keep time.Duration, fromMs int64) *query {
+func (e EndedRows) purgeQuery(keep time.Duration, fromMs int64) *query {
 	return e.db.query("SELECT id, queue, message_key, message_id, finished_ms").from(byFinished).
 		add(" WHERE finished_ms >= ? AND finished_ms < {now} - ? ORDER BY finished_ms LIMIT ? FOR UPDATE SKIP LOCKED", fromMs, keep.Milliseconds(), purgeBatch)
 }

@@ -19,8 +19,8 @@ type Floor struct{ Number, UntilMs int64 }
 // New returns what the queues have pending above the floor, and takes no lock.
 // However much was taken before, it does not walk over rows below. newest is the
 // highest number of a row.
-func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs int64) (found map[string]Waiting, newest int64, err error) {
-	found, newest = map[string]Waiting{}, floor.Number
+func (p PendingRows) New(ctx context.Context, queues []string, floor Floor, untilMs int64) (found map[string]PendingWork, newest int64, err error) {
+	found, newest = map[string]PendingWork{}, floor.Number
 	err = p.newQuery(queues, floor, untilMs).each(ctx, p.db.db, func(rows *sql.Rows) error {
 		var number sql.NullInt64
 		var queue string
@@ -54,7 +54,7 @@ func (p Pending) New(ctx context.Context, queues []string, floor Floor, untilMs 
 // newQuery is the statement of New: the written rows, the rows of each queue that the
 // horizon has reached, and the highest number. PostgreSQL must find the written rows
 // by number alone, so no other column here has an index.
-func (p Pending) newQuery(queues []string, floor Floor, untilMs int64) *query {
+func (p PendingRows) newQuery(queues []string, floor Floor, untilMs int64) *query {
 	const what = "SELECT id, queue, op"
 	reached := func(q *query, queue string, args ...any) {
 		q.add(what).from(byDue).add(" WHERE queue = "+queue, args...).

@@ -42,7 +42,7 @@ func TestNew(t *testing.T) {
 		found, highest, err := d.Pending().New(t.Context(), queues, table.Floor{Number: floor, UntilMs: 100}, 200)
 		require.NoError(t, err)
 		require.Equal(t, newest, highest)
-		require.Equal(t, map[string]table.Waiting{
+		require.Equal(t, map[string]table.PendingWork{
 			s.Orders: {NewOperations: []int64{cancel}, NewHeads: []int64{reached, written, both}},
 			"mails":  {NewHeads: []int64{other}},
 		}, found)

@@ -16,12 +16,12 @@ const (
 	foreignLimit, mostForeign = 10_000, 100
 )
 
-// Pending finds the rows that a relay has to take, and locks nothing: see [Tx] for that.
-type Pending struct{ db *Database }
+// PendingRows finds the rows that a relay has to take, and locks nothing: see [Tx] for that.
+type PendingRows struct{ db *Database }
 
-// Waiting is a queue's pending work: operations, and messages' rows that are due
+// PendingWork is what a queue has pending: operations, and messages' rows that are due
 // within the horizon.
-type Waiting struct {
+type PendingWork struct {
 	Operations, Heads bool
 	// First is the place before the first pending row, after a full look.
 	First Cursor
@@ -33,13 +33,13 @@ type Waiting struct {
 // Look returns what the queues have pending, and takes no lock. It reads two entries of an
 // index per queue, since most of the time there is nothing. While somebody holds a snapshot
 // it walks over all rows taken since, so the caller says how long it may take.
-func (p Pending) Look(ctx context.Context, queues []string, untilMs int64, within time.Duration) (map[string]Waiting, error) {
-	found := make(map[string]Waiting, len(queues))
+func (p PendingRows) Look(ctx context.Context, queues []string, untilMs int64, within time.Duration) (map[string]PendingWork, error) {
+	found := make(map[string]PendingWork, len(queues))
 	err := p.lookQuery(queues).eachWithin(ctx, p.db.db, within, func(rows *sql.Rows) error {
 		var queue string
 		var operation, firstMs sql.NullInt64
 		err := rows.Scan(&queue, &operation, &firstMs)
-		found[queue] = Waiting{
+		found[queue] = PendingWork{
 			Operations: operation.Valid, Heads: firstMs.Valid && firstMs.Int64 <= untilMs, First: Cursor{Ms: firstMs.Int64},
 		}
 		return err
@@ -51,7 +51,7 @@ func (p Pending) Look(ctx context.Context, queues []string, untilMs int64, withi
 }
 
 // lookQuery is the statement of Look.
-func (p Pending) lookQuery(queues []string) *query {
+func (p PendingRows) lookQuery(queues []string) *query {
 	one := func(q *query, queue string, args ...any) {
 		q.add(", (SELECT 1").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 AND load_ms = 0 AND op + 0 > 0 ORDER BY load_ms, id LIMIT 1)", args...).
 			add(", (SELECT load_ms").from(byDue).add(" WHERE queue = "+queue+" AND status = 0 ORDER BY load_ms, id LIMIT 1)", args...)
@@ -73,7 +73,7 @@ func (p Pending) lookQuery(queues []string) *query {
 }
 
 // Backlog counts rows that could be in Redis, and returns since when the oldest could.
-func (p Pending) Backlog(ctx context.Context, queues []string, untilMs, horizonMs int64) (count int, oldest time.Duration, err error) {
+func (p PendingRows) Backlog(ctx context.Context, queues []string, untilMs, horizonMs int64) (count int, oldest time.Duration, err error) {
 	err = p.db.Within(ctx, func(t *Tx) error {
 		for _, queue := range queues {
 			q := p.db.query("SELECT count(*), COALESCE({now} - min(since_ms), 0) FROM (SELECT ").
@@ -101,7 +101,7 @@ func (p Pending) Backlog(ctx context.Context, queues []string, untilMs, horizonM
 // Foreign counts the rows that could be in Redis of queues other than the listed
 // ones; only some of them if there are many. It goes from one queue to the next
 // by the index, so that rows of the listed queues cost nothing.
-func (p Pending) Foreign(ctx context.Context, queues []string, untilMs int64) (counts map[string]int, err error) {
+func (p PendingRows) Foreign(ctx context.Context, queues []string, untilMs int64) (counts map[string]int, err error) {
 	counts = map[string]int{}
 	err = p.db.Within(ctx, func(t *Tx) error {
 		for last := ""; len(counts) < mostForeign; {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Refused finds messages' rows that were refused, and makes them pending again.
-type Refused struct{ db *Database }
+// RefusedRows finds messages' rows that were refused, and makes them pending again.
+type RefusedRows struct{ db *Database }
 
-// refusedWalk is how many rows one statement of [Refused.After] reads.
+// refusedWalk is how many rows one statement of [RefusedRows.After] reads.
 const refusedWalk = 20_000
 
 // Tally counts the results of a redrive of rows.
@@ -27,7 +27,7 @@ type Tally struct {
 // After returns numbers of a queue's refused messages' rows after the given one, if a
 // reason is given only those with exactly that reason, and where the next page
 // begins, 0 on the last page.
-func (r Refused) After(ctx context.Context, queue string, reason *string, after int64) (numbers []int64, next int64, err error) {
+func (r RefusedRows) After(ctx context.Context, queue string, reason *string, after int64) (numbers []int64, next int64, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
 		q := r.db.query("SELECT COALESCE(max(id), 0) FROM (SELECT id").from(byNumber).add(" WHERE id > ? ORDER BY id LIMIT ?) page", after, refusedWalk)
 		if err := q.each(ctx, t.tx, func(rows *sql.Rows) error { return rows.Scan(&next) }); err != nil {
@@ -52,7 +52,7 @@ func (r Refused) After(ctx context.Context, queue string, reason *string, after 
 }
 
 // Of returns the numbers of a message's refused rows.
-func (r Refused) Of(ctx context.Context, it Identity) (numbers []int64, err error) {
+func (r RefusedRows) Of(ctx context.Context, it Identity) (numbers []int64, err error) {
 	rows, err := Listing(r).Show(ctx, it.Queue, it.ID, &it.Key)
 	for _, e := range rows {
 		if e.State == StateRefused.String() && (e.Verb == VerbSchedule.String() || e.Verb == VerbReplace.String()) {
@@ -66,7 +66,7 @@ func (r Refused) Of(ctx context.Context, it Identity) (numbers []int64, err erro
 // judged as if they had just been written, topic included. It does so only for the newest row of
 // an identity: a caller that cancelled a refused message knows that it is not published, and one
 // that scheduled it again has another message. With dry it only counts.
-func (r Refused) Redrive(ctx context.Context, numbers []int64, dry bool) (tally Tally, err error) {
+func (r RefusedRows) Redrive(ctx context.Context, numbers []int64, dry bool) (tally Tally, err error) {
 	err = r.db.Within(ctx, func(t *Tx) error {
 		tally, err = t.redrive(ctx, numbers, dry)
 		return err

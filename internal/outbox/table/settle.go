@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// settle is the transaction of [Ended.Settle].
-func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
+// settle is the transaction of [EndedRows.Settle].
+func (t *Tx) settle(ctx context.Context, fates []Fate) ([]FateResult, error) {
 	list := make([]Identity, len(fates))
 	for i, f := range fates {
 		list[i] = f.Identity
@@ -29,17 +29,17 @@ func (t *Tx) settle(ctx context.Context, fates []Fate) ([]Known, error) {
 			operated[r.Identity] = true
 		}
 	}
-	outcome := make([]Known, len(fates))
+	outcome := make([]FateResult, len(fates))
 	updates := Updates{}
 	for i, f := range fates {
 		number, mine := locked[f.Version]
 		switch {
 		case operated[f.Identity], !mine && live[f.Version]:
-			outcome[i] = KnownBusy
+			outcome[i] = FateBusy
 		case !mine:
-			outcome[i] = KnownAbsent
+			outcome[i] = FateAbsent
 		default:
-			outcome[i] = KnownSettled
+			outcome[i] = FateSettled
 			if err := t.settleOne(ctx, number, f, updates); err != nil {
 				return nil, err
 			}

@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// Stored reads the rows that say that Redis has their messages, and locks nothing.
-type Stored struct{ db *Database }
+// StoredRows reads the rows that say that Redis has their messages, and locks nothing.
+type StoredRows struct{ db *Database }
 
-// Page is a page of [Stored.After].
+// Page is a page of [StoredRows.After].
 type Page struct {
 	Rows []*Row
 	// All counts all rows read; Rows lacks those with a pending operation.
@@ -28,7 +28,7 @@ const perRow = 10
 // Behind returns the cursor after the rows that are due at 0. In MySQL's index these are
 // among the finished operations, so reading them costs as much as there are operations.
 // It is the beginning if there is no such place.
-func (s Stored) Behind() Cursor {
+func (s StoredRows) Behind() Cursor {
 	if s.db.dialect.arrays {
 		return Cursor{}
 	}
@@ -38,8 +38,8 @@ func (s Stored) Behind() Cursor {
 // After reads at most that many of the next rows of a queue that say that Redis has their
 // message and are due before an instant, in the order of their due times: only their
 // identities, or whole rows. It leaves out rows with a pending operation, which are the
-// relay's. Up to [Stored.Behind] a page may have few rows without being the last.
-func (s Stored) After(ctx context.Context, queue string, after Cursor, beforeMs int64, most int, whole bool) (page Page, err error) {
+// relay's. Up to [StoredRows.Behind] a page may have few rows without being the last.
+func (s StoredRows) After(ctx context.Context, queue string, after Cursor, beforeMs int64, most int, whole bool) (page Page, err error) {
 	what := "id, message_key, message_id, token, due_ms, op"
 	if whole {
 		what = columns
@@ -95,7 +95,7 @@ func (s Stored) After(ctx context.Context, queue string, after Cursor, beforeMs 
 }
 
 // storedQuery is the statement of After.
-func (s Stored) storedQuery(what, queue string, after Cursor, beforeMs int64, most int) *query {
+func (s StoredRows) storedQuery(what, queue string, after Cursor, beforeMs int64, most int) *query {
 	due := "due_ms"
 	if !s.db.dialect.arrays {
 		due = "load_ms"
@@ -105,15 +105,15 @@ func (s Stored) storedQuery(what, queue string, after Cursor, beforeMs int64, mo
 		add(" ORDER BY "+due+", id LIMIT ?", most)
 }
 
-// mixedQuery reads that many entries up to [Stored.Behind], finished operations
+// mixedQuery reads that many entries up to [StoredRows.Behind], finished operations
 // included.
-func (s Stored) mixedQuery(what, queue string, after Cursor, entries int) *query {
+func (s StoredRows) mixedQuery(what, queue string, after Cursor, entries int) *query {
 	return s.db.query("SELECT "+what).from(byDue).
 		add(" WHERE queue = ? AND status = 1 AND load_ms = 0 AND id > ? ORDER BY load_ms, id LIMIT ?", s.db.text(queue), after.Number, entries)
 }
 
 // Again reads whole rows that have not changed and have no pending operation.
-func (s Stored) Again(ctx context.Context, list []*Row) (fresh []*Row, err error) {
+func (s StoredRows) Again(ctx context.Context, list []*Row) (fresh []*Row, err error) {
 	tokens, numbers := make(map[int64]string, len(list)), make([]int64, len(list))
 	for i, r := range list {
 		tokens[r.Number], numbers[i] = r.Token, r.Number
@@ -158,12 +158,12 @@ func (t *Tx) LockLive(ctx context.Context, list []*Row) (fresh []*Row, err error
 }
 
 // Complete reads headers and bodies that did not come with their rows.
-func (s Stored) Complete(ctx context.Context, rows []*Row) error {
+func (s StoredRows) Complete(ctx context.Context, rows []*Row) error {
 	return s.db.complete(ctx, s.db.db, rows)
 }
 
 // Count returns how many rows of the queues have their messages in Redis.
-func (s Stored) Count(ctx context.Context, queues []string) (n int64, err error) {
+func (s StoredRows) Count(ctx context.Context, queues []string) (n int64, err error) {
 	for _, queue := range queues {
 		var count int64
 		q := s.db.query("").add("SELECT count(*) FROM {t} WHERE queue = ? AND status = 1 AND op = 0", s.db.text(queue))

@@ -15,7 +15,7 @@ type Topic struct {
 }
 
 // Last returns the highest number of a row, 0 if there is none.
-func (p Pending) Last(ctx context.Context) (number int64, err error) {
+func (p PendingRows) Last(ctx context.Context) (number int64, err error) {
 	err = p.db.query("SELECT COALESCE(MAX(id), 0) FROM {t}").each(ctx, p.db.db, func(rows *sql.Rows) error { return rows.Scan(&number) })
 	if err != nil {
 		return 0, fmt.Errorf("read the last number: %w", err)
@@ -27,7 +27,7 @@ func (p Pending) Last(ctx context.Context) (number int64, err error) {
 // another, and returns those whose messages are pending and due beyond the horizon;
 // read is the last number that it has read, or to if it has read all. It takes no
 // lock.
-func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Duration, most int) (list []Topic, read int64, err error) {
+func (p PendingRows) Topics(ctx context.Context, after, to int64, horizon time.Duration, most int) (list []Topic, read int64, err error) {
 	n := 0
 	err = p.db.Within(ctx, func(t *Tx) error {
 		return p.topicsQuery(after, to, horizon, most).each(ctx, t.tx, func(rows *sql.Rows) error {
@@ -51,7 +51,7 @@ func (p Pending) Topics(ctx context.Context, after, to int64, horizon time.Durat
 
 // topicsQuery is the statement of Topics. It bounds the rows read, not those found, so that other
 // rows cost no more than waiting ones.
-func (p Pending) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
+func (p PendingRows) topicsQuery(after, to int64, horizon time.Duration, most int) *query {
 	return p.db.query("").add("SELECT id, queue, topic, due_ms, op = 0 AND status = 0 AND due_ms > {now} + ? FROM {t} WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
 		horizon.Milliseconds(), after, to, most)
 }

@@ -22,7 +22,7 @@ const ReasonCopy = "a copy may be out"
 type Update struct {
 	State  State // 0: stays pending, or what it is
 	Reason string
-	Move   *Moved
+	Move   *Move
 	// Maybe records that a copy may be out. No later update reverts that.
 	Maybe bool
 	// Lives says that the message of a replace is now the live one of its identity. No
@@ -30,8 +30,8 @@ type Update struct {
 	Lives bool
 }
 
-// Moved is what a reschedule gives to the message's row.
-type Moved struct {
+// Move is what a reschedule changes in the message's row.
+type Move struct {
 	Token    string
 	DueMs    int64
 	Revision int64

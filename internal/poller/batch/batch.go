@@ -34,7 +34,7 @@ const (
 	Behind
 	// Out: it is with the sink.
 	Out
-	// Hung: it is with the sink for suspiciously long, and counts no more in the window.
+	// Hung: it has been with the sink for suspiciously long, and no longer counts in the window.
 	Hung
 	// Decided: it has a verdict.
 	Decided
@@ -266,13 +266,13 @@ func (b *Batch) Settle(now time.Duration, rs *routes.Table) message.Settlement {
 		b.settlePart()
 	}
 	if b.goesBack {
-		b.goesBack, w.settlement.Parks = false, rs.Tell(b.parked(w.indices))
+		b.goesBack, w.settlement.Parks = false, rs.Tell(b.parkRoutes(w.indices))
 	}
 	return w.settlement
 }
 
-// parked are the routes to whose slots messages go.
-func (b *Batch) parked(indices []int) (used []*routes.Route) {
+// parkRoutes returns the routes to whose slots messages go.
+func (b *Batch) parkRoutes(indices []int) (used []*routes.Route) {
 	for _, i := range indices {
 		if r := b.members[i].route; r != nil {
 			used = append(used, r)
@@ -285,7 +285,7 @@ func (b *Batch) parked(indices []int) (used []*routes.Route) {
 // and VerbKeep for what has none.
 func (b *Batch) settlePart() {
 	s := &b.settle.settlement
-	s.Claim.Messages, s.Verdicts = make([]message.Claimed, 0, b.Left()), make([]message.Verdict, 0, b.Left())
+	s.Claim.Messages, s.Verdicts = make([]message.ClaimedMessage, 0, b.Left()), make([]message.Verdict, 0, b.Left())
 	for i := range b.members {
 		verdict := message.Verdict{Verb: message.VerbKeep}
 		switch b.members[i].state {

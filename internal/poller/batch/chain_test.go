@@ -37,7 +37,7 @@ func (f *flight) addParked(parked []routes.Parking, keys ...string) *Batch {
 	c := Claim{Lease: (&Lease{}).Renew(0, time.Hour), Deadline: time.Hour, Parked: parked}
 	c.Token.Number = f.made
 	for _, key := range keys {
-		c.Messages = append(c.Messages, message.Claimed{Message: message.Message{ID: "m", Topic: "t", Key: key}})
+		c.Messages = append(c.Messages, message.ClaimedMessage{Message: message.Message{ID: "m", Topic: "t", Key: key}})
 	}
 	return f.Flight.Add(c, 0)
 }
@@ -56,18 +56,18 @@ func (f *flight) settle(b *Batch) {
 }
 
 // heard are what batches were told since the last call.
-func (f *flight) heard() (heard []freed) {
+func (f *flight) heard() (heard []clearance) {
 	for {
 		b, ready, back := f.Next()
 		if b == nil {
 			return heard
 		}
-		heard = append(heard, freed{b.Token.Number, ready, back})
+		heard = append(heard, clearance{b.Token.Number, ready, back})
 	}
 }
 
-// freed is what a batch need not wait for any more.
-type freed struct {
+// clearance lists messages of a batch that need not wait any more.
+type clearance struct {
 	batch       uint64
 	ready, back []int
 }
@@ -88,19 +88,19 @@ func TestChainsWait(t *testing.T) {
 	f.decide(first, ack, 0, 2, 4)
 	assert.Empty(t, f.heard(), "nobody asked about c, and one of a is left")
 	f.decide(first, ack, 3, 1)
-	assert.Equal(t, []freed{{2, []int{0, 2, 4}, nil}}, f.heard())
+	assert.Equal(t, []clearance{{2, []int{0, 2, 4}, nil}}, f.heard())
 	assert.Equal(t, []int{0, 1, 2, 3, 4}, second.Indices(Held))
 
 	// What has passed keeps nobody back; what goes back does, until it is there.
 	third := f.add("c", "x")
 	assert.Equal(t, []int{1}, third.Indices(Behind))
 	f.decide(second, release, 1)
-	assert.Equal(t, []freed{{3, nil, []int{1}}}, f.heard())
+	assert.Equal(t, []clearance{{3, nil, []int{1}}}, f.heard())
 	f.decide(second, ack, 0, 2)
 	f.decide(second, release, 4)
 	fourth := f.add("b", "a")
 	assert.Equal(t, []int{1}, fourth.Indices(Behind))
-	assert.Equal(t, []freed{{4, nil, []int{1}}}, f.heard(), "told at once")
+	assert.Equal(t, []clearance{{4, nil, []int{1}}}, f.heard(), "told at once")
 	f.decide(fourth, release, 1)
 
 	// Whoever is claimed after it is back is claimed with it, though its batch lives on.
@@ -119,7 +119,7 @@ func TestChainsWaitForAnAnswer(t *testing.T) {
 	f.decide(first, release, 0)
 	f.settle(first)
 	asked := f.add("a")
-	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
+	assert.Equal(t, []clearance{{2, nil, []int{0}}}, f.heard())
 	f.EndClaim()
 	f.decide(asked, release, 0)
 	f.settle(asked)
@@ -132,14 +132,14 @@ func TestChainsOfLostClaims(t *testing.T) {
 	f := newFlight()
 	first, second, third := f.add("a", "b"), f.add("a", "b"), f.add("a")
 	f.Fail(second, 0)
-	assert.Equal(t, []freed{{3, nil, []int{0}}}, f.heard(), "nobody waits for what is lost")
+	assert.Equal(t, []clearance{{3, nil, []int{0}}}, f.heard(), "nobody waits for what is lost")
 	require.Equal(t, []*Batch{second}, f.Prune())
 	f.Forget(second, 0)
 	again := f.add("b", "a")
 	f.decide(first, ack, 1)
-	assert.Equal(t, []freed{{4, []int{0}, nil}}, f.heard(), "it waits for the first")
+	assert.Equal(t, []clearance{{4, []int{0}, nil}}, f.heard(), "it waits for the first")
 	f.decide(third, ack, 0)
-	assert.Equal(t, []freed{{4, []int{1}, nil}}, f.heard(), "and here for the third")
+	assert.Equal(t, []clearance{{4, []int{1}, nil}}, f.heard(), "and here for the third")
 	f.decide(again, ack, 0, 1)
 	assert.Positive(t, f.Chains())
 	f.Fail(first, 0)
@@ -160,7 +160,7 @@ func TestParkedMessagesOfChains(t *testing.T) {
 	assert.Equal(t, []int{0}, second.Indices(Behind))
 	assert.Empty(t, f.heard())
 	f.decide(first, ack, 0)
-	assert.Equal(t, []freed{{2, []int{0}, nil}}, f.heard())
+	assert.Equal(t, []clearance{{2, []int{0}, nil}}, f.heard())
 	assert.True(t, f.routes.IsClosed(&m))
 	f.decide(second, ack, 0, 1)
 	assert.Zero(t, f.Chains())
@@ -179,7 +179,7 @@ func TestChainsOfClosedRoutes(t *testing.T) {
 	assert.Empty(t, f.heard())
 	f.routes.Fail(&message.Message{Topic: "t"}, sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Time{})
 	f.GiveBack(false)
-	assert.Equal(t, []freed{{2, nil, []int{0}}}, f.heard())
+	assert.Equal(t, []clearance{{2, nil, []int{0}}}, f.heard())
 	assert.Equal(t, []int{0}, second.Indices(Held))
 }
 

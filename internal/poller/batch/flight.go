@@ -19,7 +19,7 @@
 // order, whatever else their batch still holds. A claim that has no answer yet may have been
 // made before that: so a segment of which something went back stays until it is answered.
 //
-// It is told what was claimed, decided and settled, and answers what may be published, and what
+// It takes what was claimed, decided and settled, and returns what may be published, and what
 // to settle. It reads no clock, does no I/O and starts no goroutine.
 package batch
 
@@ -181,7 +181,7 @@ func (f *Flight) Next() (b *Batch, ready, back []int) {
 	return nil, nil, nil
 }
 
-// free has a segment wait no more, and appends its messages to indices.
+// free ends a segment's wait, and appends its messages to indices.
 func (b *Batch) free(s *segment, indices []int) []int {
 	s.isBehind = false
 	for i := s.first; ; i = b.members[i].next {
@@ -196,7 +196,7 @@ func (b *Batch) free(s *segment, indices []int) []int {
 }
 
 // isClosed reports whether the route of a segment's messages was closed since the
-// claim. Messages claimed from a slot are probes, and are published nevertheless.
+// claim. Messages claimed from a slot are probes, and are published all the same.
 func (f *Flight) isClosed(s *segment) bool {
 	return s.batch.From == nil && f.routes.IsClosed(&s.batch.Messages[s.first].Message)
 }
@@ -232,7 +232,7 @@ func (b *Batch) tell(p passage) (isFirst bool) {
 	return len(b.passages) == 1
 }
 
-// hear returns what it was told since the last call.
+// hear returns what happened since the last call.
 func (b *Batch) hear() (told []passage) {
 	told, b.passages = b.passages, nil
 	return told
@@ -288,7 +288,7 @@ func (f *Flight) arrive(b *Batch, i int, now time.Duration) {
 }
 
 // pass tells the segment behind of one that has all its verdicts, and takes it out of its chain
-// if nothing of it is on its way.
+// if none of it is on its way.
 func (f *Flight) pass(s *segment) {
 	if s.later != nil && s.later.isBehind {
 		f.tell(s.later, s.broken)
@@ -323,9 +323,9 @@ func (f *Flight) Hang(b *Batch, i int, in *routes.Route) {
 	b.members[i].route = in
 }
 
-// Heard says that the outcome of a message that hung is known, or is given up.
-func (f *Flight) Heard(b *Batch, i int, isAnswer bool, now time.Duration) {
-	f.routes.Heard(b.members[i].route, isAnswer, now)
+// HangEnded records that the outcome of a message that hung is known, or given up.
+func (f *Flight) HangEnded(b *Batch, i int, isAnswer bool, now time.Duration) {
+	f.routes.HangEnded(b.members[i].route, isAnswer, now)
 	b.members[i].route = nil
 }
 
@@ -402,7 +402,7 @@ func (f *Flight) Fail(b *Batch, now time.Duration) {
 			continue
 		}
 		if b.IsHung(i) {
-			f.Heard(b, i, false, now)
+			f.HangEnded(b, i, false, now)
 		}
 		b.move(i, Lost)
 		if s := b.members[i].segment; s != nil { // It never arrives, and stays until it is forgotten.

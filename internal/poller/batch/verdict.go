@@ -69,7 +69,7 @@ type Retry struct {
 // Decide says how to settle one message that was not acknowledged. A message that goes back to wait is
 // released; the caller parks it instead where its route is closed. isDown says that
 // the route takes nothing from anybody. random is in [0, 1).
-func (r Retry) Decide(claimed *message.Claimed, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
+func (r Retry) Decide(claimed *message.ClaimedMessage, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
 	}
@@ -140,12 +140,12 @@ func deadLetter(attempts message.Attempts, published bool, reason string) messag
 }
 
 // NotAllowed is the verdict on a message of a topic that the queue does not take.
-func NotAllowed(claimed *message.Claimed, why error) message.Verdict {
+func NotAllowed(claimed *message.ClaimedMessage, why error) message.Verdict {
 	return deadLetter(claimed.Attempts, claimed.Attempts.MaybeOut > 0, "not allowed: "+why.Error())
 }
 
 // GiveUp is the verdict on a message of a route that was closed for too long.
-func GiveUp(claimed *message.Claimed, cause sinks.Outcome, closedFor time.Duration) message.Verdict {
+func GiveUp(claimed *message.ClaimedMessage, cause sinks.Outcome, closedFor time.Duration) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
 	}
@@ -185,7 +185,7 @@ func noOutcome(panicked error, messages int) sinks.Outcome {
 }
 
 // MaybeOut is the verdict on a message that could not be decided: a copy may be out.
-func MaybeOut(claimed *message.Claimed) message.Verdict {
+func MaybeOut(claimed *message.ClaimedMessage) message.Verdict {
 	attempts := claimed.Attempts
 	attempts.Begun++
 	attempts.MaybeOut++

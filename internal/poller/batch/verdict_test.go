@@ -113,7 +113,7 @@ func TestDecide(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			claimed := message.Claimed{Attempts: test.before, Err: test.err}
+			claimed := message.ClaimedMessage{Attempts: test.before, Err: test.err}
 			assert.Equal(t, test.want, testRetry.Decide(&claimed, test.outcome, test.isDown, middle))
 		})
 	}
@@ -122,14 +122,14 @@ func TestDecide(t *testing.T) {
 func TestReasonIsBounded(t *testing.T) {
 	t.Parallel()
 	outcome := sinks.Failed(sinks.Permanent, sinks.ReasonInvalid, errors.New(strings.Repeat("ü", maxReason)))
-	verdict := testRetry.Decide(&message.Claimed{}, outcome, false, 0)
+	verdict := testRetry.Decide(&message.ClaimedMessage{}, outcome, false, 0)
 	assert.LessOrEqual(t, len(verdict.Reason), maxReason)
 	assert.True(t, strings.HasSuffix(verdict.Reason, "ü"), "cut at a character")
 }
 
 func TestNotAllowed(t *testing.T) {
 	t.Parallel()
-	m := message.Claimed{Message: message.Message{Topic: "old"}, Attempts: message.Attempts{MaybeOut: 1}}
+	m := message.ClaimedMessage{Message: message.Message{Topic: "old"}, Attempts: message.Attempts{MaybeOut: 1}}
 	assert.Equal(t, message.Verdict{
 		Verb: message.VerbDeadLetter, Reason: `not allowed: topic "old": the queue takes only orders.*`, Attempts: m.Attempts, Published: true,
 	}, NotAllowed(&m, message.Topics{"orders.*"}.Check(m.Topic)))

@@ -9,7 +9,7 @@
 //	   ▲             │ ▲              │
 //	   └── too much ─┘ └─ give, refund ┘  handed out to those that wait: kept, until it lapses
 //
-// So no more is published than the rates allow, whichever shards have the traffic, and no shard
+// So the rates are never exceeded, whichever shards have the traffic, and no shard
 // waits for a call. Only the Limiter's one goroutine calls the bucket.
 package rate
 
@@ -30,7 +30,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// How the bucket is asked: so often at most, for so long, and again if it has not
+// How the bucket is asked: the shortest interval, the timeout, and the pause before it is asked again if it has not
 // answered. What a shard has waited for is kept for it so long.
 const (
 	askEvery   = 100 * time.Millisecond

@@ -71,7 +71,7 @@ func (t *Table) distance(r *Route) int {
 // Claimed takes the answer to a claim from a slot: how many messages it gave,
 // and whether that has emptied the slot. isGivenUp says that they are not to be
 // published any more.
-func (t *Table) Claimed(p *Probe, messages []message.Claimed, isEmpty bool, now time.Duration) (isGivenUp bool) {
+func (t *Table) Claimed(p *Probe, messages []message.ClaimedMessage, isEmpty bool, now time.Duration) (isGivenUp bool) {
 	r := p.Route
 	t.turn = r.slot
 	name := r.name

@@ -65,13 +65,13 @@ const (
 // Route is one that is or was unavailable, and has a slot for its messages. Only its own
 // methods change it, which a [Table] calls.
 type Route struct {
-	name  sinks.Route
-	topic string // of its messages; empty while that is not known
-	slot  int
-	state state
-	cause sinks.Outcome // why it is closed
-	since time.Time     // when it was closed, by Redis' clock
-	told  sinks.Reason  // the reason that Redis has
+	name         sinks.Route
+	topic        string // of its messages; empty while that is not known
+	slot         int
+	state        state
+	cause        sinks.Outcome // why it is closed
+	since        time.Time     // when it was closed, by Redis' clock
+	storedReason sinks.Reason  // the reason that Redis has
 
 	pause     wait.Backoff
 	probeAt   time.Duration
@@ -94,7 +94,7 @@ func newRoute(name sinks.Route, slot int, since time.Time, pause wait.Backoff) *
 func loadedRoute(p message.ParkedRoute, now time.Duration, pause wait.Backoff) *Route {
 	r := newRoute(sinks.Route(p.Route), p.Slot, p.Since, pause)
 	r.cause = sinks.Failed(sinks.Unavailable, sinks.Reason(p.Reason), nil)
-	r.told, r.probeAt = sinks.Reason(p.Reason), now
+	r.storedReason, r.probeAt = sinks.Reason(p.Reason), now
 	return r
 }
 
@@ -169,7 +169,7 @@ func (r *Route) isHopeless(now time.Time, patience time.Duration) bool {
 	}
 }
 
-// isDone reports whether it is open and nothing of it is in flight.
+// isDone reports whether it is open and none of its messages is in flight.
 func (r *Route) isDone() bool { return r.state == open && r.out <= 0 && r.hung <= 0 && r.pending <= 0 }
 
 // fail closes the route, or keeps it closed, with a pause for each probe that failed. It
@@ -212,7 +212,7 @@ func (r *Route) tryAgain() {
 }
 
 // hold closes the route for messages of a topic that is paused. Another topic may share the
-// slot: then it waits, too. What waits for a key is told apart when the key comes.
+// slot: then it waits, too. What waits for a key is sorted out when the key comes.
 func (r *Route) hold(topic string, since time.Time) {
 	if r.isOfKey() {
 		return
@@ -255,7 +255,7 @@ func (r *Route) arrived() { r.pending-- }
 
 // claimed notes what a claim from the slot has taken, and whether it is empty. A failover may
 // have lost the name. It reports whether the messages are not to be published any more.
-func (r *Route) claimed(p *Probe, messages []message.Claimed, isEmpty bool, name sinks.Route, now time.Duration) (isGivenUp bool) {
+func (r *Route) claimed(p *Probe, messages []message.ClaimedMessage, isEmpty bool, name sinks.Route, now time.Duration) (isGivenUp bool) {
 	r.failed = false
 	r.out += len(messages)
 	isGivenUp = r.state == givenUp
@@ -280,8 +280,8 @@ func (r *Route) takeBack(n int) { r.out -= n }
 // hang records a message that is with the sink for too long.
 func (r *Route) hang() { r.hung++ }
 
-// heard records the outcome of one that hung.
-func (r *Route) heard(isAnswer bool, now time.Duration) {
+// hangEnded records the outcome of a message that hung.
+func (r *Route) hangEnded(isAnswer bool, now time.Duration) {
 	r.hung--
 	if isAnswer && r.state == down {
 		r.state, r.probeAt = back, now
@@ -307,8 +307,8 @@ func (r *Route) grow() { r.size = min(r.size*rampFactor, maxClaim) }
 // tell reports whether Redis must be told of the route, and records that it is: once, and
 // again if the reason has changed.
 func (r *Route) tell() (isNew bool) {
-	isNew = r.told != r.cause.Reason || r.told == ""
-	r.told = r.cause.Reason
+	isNew = r.storedReason != r.cause.Reason || r.storedReason == ""
+	r.storedReason = r.cause.Reason
 	return isNew
 }
 

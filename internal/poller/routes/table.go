@@ -20,7 +20,7 @@
 // before what is parked of it (I15). A route has one slot. More routes than there are slots
 // share the last one, and are closed together.
 //
-// A [Table] has the routes of one shard. It is told what was claimed and what the sink has
+// A [Table] has the routes of one shard. It takes what was claimed and what the sink has
 // said, and answers which slot to claim from next. It reads no clock, does no I/O and starts no
 // goroutine; [Suspects] alone are shared by the shards of a queue.
 package routes
@@ -102,7 +102,7 @@ func (t *Table) Follow(patience time.Duration, hasRates bool) {
 	t.look()
 }
 
-// Pause takes which topics are paused from now on. A route of another topic goes on
+// Pause sets which topics are paused from now on. A route of another topic continues
 // where it was: its parked messages are claimed, in due order.
 func (t *Table) Pause(topics map[string]time.Time) {
 	t.paused = topics
@@ -213,7 +213,7 @@ func (t *Table) Park(name sinks.Route, m *message.Message) *Route {
 
 // ParkAll decides which messages of a claim go to the slots of routes that are
 // closed, or of topics whose rate they exceed.
-func (t *Table) ParkAll(messages []message.Claimed, now time.Duration, redisNow time.Time) (parked []Parking) {
+func (t *Table) ParkAll(messages []message.ClaimedMessage, now time.Duration, redisNow time.Time) (parked []Parking) {
 	if t.Suspects.isAny(now) { // What hangs in another shard is not tried here.
 		for i := range messages {
 			if messages[i].Err == nil {
@@ -242,7 +242,7 @@ func (t *Table) ParkAll(messages []message.Claimed, now time.Duration, redisNow 
 // ParkPaused sends those messages of a claim from a slot back to it whose topic is
 // paused: it may not have been known, or was paused meanwhile. From the slot of a key they
 // go to that of their own route, and keep no others.
-func (t *Table) ParkPaused(from *Route, messages []message.Claimed) (parked []Parking) {
+func (t *Table) ParkPaused(from *Route, messages []message.ClaimedMessage) (parked []Parking) {
 	if len(t.paused) == 0 {
 		return nil
 	}
@@ -261,7 +261,7 @@ func (t *Table) ParkPaused(from *Route, messages []message.Claimed) (parked []Pa
 }
 
 // PutBack sends what was claimed from a slot back to it.
-func (t *Table) PutBack(to *Route, messages []message.Claimed) (parked []Parking) {
+func (t *Table) PutBack(to *Route, messages []message.ClaimedMessage) (parked []Parking) {
 	for i := range messages {
 		parked = append(parked, Parking{i, t.send(to, messages[i].Topic)})
 	}
@@ -365,12 +365,12 @@ func (t *Table) suspect(m *message.Message, now time.Duration, redisNow time.Tim
 	}
 }
 
-// Heard says that the outcome of a message that hung is known.
-func (t *Table) Heard(r *Route, isAnswer bool, now time.Duration) {
+// HangEnded records that the outcome of a message that hung is known.
+func (t *Table) HangEnded(r *Route, isAnswer bool, now time.Duration) {
 	if isAnswer {
 		t.Suspects.clear(r.name)
 	}
-	r.heard(isAnswer, now)
+	r.hangEnded(isAnswer, now)
 }
 
 // Succeed says that the broker has taken a message that was claimed from the slot.
@@ -381,15 +381,15 @@ func (t *Table) Succeed(r *Route) {
 	}
 }
 
-// Passed says that nothing that was claimed from the slot is to be published: what is left
+// Passed records that nothing claimed from the slot is to be published: what is left
 // of it is passed over in growing steps.
 func (t *Table) Passed(r *Route) { r.grow() }
 
-// Parked says that a message that was sent to the slot is in Redis, or will not get there any
+// Parked records that a message sent to the slot is in Redis, or will never get there any
 // more.
 func (t *Table) Parked(r *Route) { r.arrived() }
 
-// TakeBack says that n messages that were claimed from the slot are settled.
+// TakeBack records that n messages claimed from the slot are settled.
 func (t *Table) TakeBack(r *Route, n int) {
 	r.takeBack(n)
 	t.dropIfDone(r)

@@ -50,7 +50,7 @@ func TestLostSince(t *testing.T) {
 	rs.Follow(time.Hour, false)
 	rs.Load([]message.ParkedRoute{{Slot: 1}}, 0, true)
 	p, _, _ := rs.Next(0, 500, true)
-	rs.Claimed(p, []message.Claimed{{Message: *of("t")}}, false, 0)
+	rs.Claimed(p, []message.ClaimedMessage{{Message: *of("t")}}, false, 0)
 	began, cause := time.Now(), sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, nil)
 	assert.Equal(t, down, rs.Fail(of("t"), cause, 0, began).state)
 	assert.Equal(t, givenUp, rs.Fail(of("t"), cause, 0, began.Add(61*time.Minute)).state)
@@ -64,7 +64,7 @@ func TestRateInASharedSlot(t *testing.T) {
 	limits := rate.Limits{Topics: map[string]int{"b": 1}}
 	rs.Quota = rate.New(limits, nil, 1, func() time.Duration { return 0 }, rs.Log, rs.SayNow).Quota(0, func() {})
 	rs.Follow(time.Hour, true)
-	a := []message.Claimed{{Message: *of("a")}}
+	a := []message.ClaimedMessage{{Message: *of("a")}}
 	r := rs.Fail(of("a"), sinks.Failed(sinks.Unavailable, sinks.ReasonFull, nil), 0, time.Now())
 	rs.Parked(r)
 	for range 2 { // A probe, and then the last of the slot.
@@ -73,7 +73,7 @@ func TestRateInASharedSlot(t *testing.T) {
 		rs.Succeed(r)
 	}
 	assert.Equal(t, open, r.state)
-	assert.Len(t, rs.ParkAll([]message.Claimed{{Message: *of("b")}}, time.Minute, time.Now()), 1)
+	assert.Len(t, rs.ParkAll([]message.ClaimedMessage{{Message: *of("b")}}, time.Minute, time.Now()), 1)
 	assert.True(t, rs.IsClosed(of("b")))
 }
 
@@ -102,7 +102,7 @@ func TestSharedSlot(t *testing.T) {
 	rs.Claimed(p, nil, true, 0)
 	p, _, _ = rs.Next(0, 500, true)
 	assert.Equal(t, 2, p.Route.Slot())
-	rs.Claimed(p, []message.Claimed{{Message: *of("c")}}, false, 0)
+	rs.Claimed(p, []message.ClaimedMessage{{Message: *of("c")}}, false, 0)
 	rs.Succeed(p.Route)
 	rs.TakeBack(p.Route, 1)
 	p, _, _ = rs.Next(0, 500, true)
@@ -135,17 +135,17 @@ func TestHangKeepsClosed(t *testing.T) {
 	assert.Nil(t, r)
 	rs.Load([]message.ParkedRoute{{Slot: 1, Route: "t", Reason: "full"}}, 0, true)
 	p, _, _ := rs.Next(0, 500, true)
-	rs.Claimed(p, []message.Claimed{{Message: *of("t")}}, false, 0)
+	rs.Claimed(p, []message.ClaimedMessage{{Message: *of("t")}}, false, 0)
 	rs.Succeed(p.Route)
 	rs.TakeBack(p.Route, 1)
 	p, _, _ = rs.Next(0, 500, true)
 	hung := rs.Hang(of("t"), 0, time.Time{})
-	rs.Heard(hung, true, 0) // It is back.
+	rs.HangEnded(hung, true, 0) // It is back.
 	hung = rs.Hang(of("t"), 0, time.Time{})
 	rs.Succeed(hung)
 	rs.Claimed(p, nil, true, 0)
 	assert.True(t, rs.IsClosed(of("t")))
-	rs.Heard(hung, true, 0)
+	rs.HangEnded(hung, true, 0)
 	p, _, _ = rs.Next(time.Minute, 500, true)
 	rs.Claimed(p, nil, true, time.Minute)
 	assert.False(t, rs.IsClosed(of("t")))

@@ -124,7 +124,7 @@ func createTopicsAt(ctx context.Context, o *opener, address string, partitions i
 
 // awaitTopics waits until each broker that can be reached knows the topics. A group whose
 // coordinator does not gives its members no partition; and if the coordinator has learned of
-// them a moment later, kafka-go sees no change that would have the group share them anew.
+// them a moment later, kafka-go sees no change that would make the group rebalance.
 func awaitTopics(ctx context.Context, o *opener, brokers []kafka.Broker, topics []string) error {
 	for _, broker := range brokers {
 		conn, err := o.open(ctx, net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port)))

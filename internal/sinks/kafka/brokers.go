@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// connsPerBroker bounds the connections to one broker, and so how many of
+	// connsPerBroker limits the connections to one broker, and so how many of
 	// its partitions have a request under way.
 	connsPerBroker = 64
 	// trustFor is how long an unused connection that shows no end is believed to be alive.
@@ -106,7 +106,7 @@ func (b *brokers) throttle(c *conn, pause time.Duration) {
 	c.owner.muted = time.Now().Add(pause)
 }
 
-// awaitQuota waits until the broker wants messages again, but not where that
+// awaitQuota waits until the broker accepts messages again, but not if that
 // would be after ctx has ended.
 func (b *brokers) awaitQuota(ctx context.Context, address string) error {
 	var muted time.Time
@@ -127,7 +127,7 @@ func (b *brokers) release(c *conn) {
 	<-c.owner.slots
 }
 
-// enter returns the broker of an address, for one who leaves it in the end.
+// enter returns the broker of an address for a caller that will call leave.
 func (b *brokers) enter(address string) *broker {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *brokers) enter(address string) *broker {
 	return owner
 }
 
-// leave takes back the connection of one who entered, if there is any.
+// leave takes back the connection of a caller of enter, if there is one.
 func (b *brokers) leave(owner *broker, c *conn) {
 	b.mu.Lock()
 	owner.users--

@@ -82,10 +82,10 @@ func (s *Sink) advertised(ctx context.Context, cluster *metadata.Response) []che
 	return findings
 }
 
-// settings are what the brokers tell of their configuration.
+// settings are what the brokers report of their configuration.
 type settings struct {
 	topics map[string]map[string]string
-	// creates is whether a broker makes a topic that a client asks for.
+	// creates says that brokers make a topic that a client asks for.
 	creates bool
 	problem error
 }

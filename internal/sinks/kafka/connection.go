@@ -87,7 +87,7 @@ func (o *opener) introduce(ctx context.Context, socket *socket, address string) 
 	return conn, nil
 }
 
-// secure reads the files anew, so that rotated ones are picked up.
+// secure reads the files again, so that rotated ones are picked up.
 func (o *opener) secure(ctx context.Context, socket net.Conn, address string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(address) // New has checked it.
 	secured, err := o.config.TLS.Client(ctx, socket, host)
@@ -198,7 +198,7 @@ const answerMost = 64 << 20
 
 var errNotKafka = errors.New("what listens there does not answer as Kafka does: is it the right port, and does it want TLS?")
 
-// wire notes what became of the bytes of a request.
+// wire records how many bytes of a request were written.
 type wire struct {
 	net.Conn
 	// encoded, if not nil, is called before the first byte leaves: kafka-go

@@ -179,7 +179,7 @@ func FuzzAnswer(f *testing.F) {
 		said := answer.Bytes()
 		copy(said[:8], head) // size and correlation
 		isWhole := len(said) <= int(cut) && len(head) == 0
-		broker := &heard{said: bytes.NewReader(said[:min(len(said), int(cut))])}
+		broker := &replayConn{said: bytes.NewReader(said[:min(len(said), int(cut))])}
 		c := newConn(newSocket(broker, patience), broker, "broker:9092", Config{PublishTimeout: patience})
 		c.protocol.SetVersions(map[protocol.ApiKey]int16{protocol.Produce: version})
 		result, err := c.produce(t.Context(), partition{"topic", 0}, &records{batch: itemsOf(newMessages(t, "topic", "key", messages)...)})
@@ -222,16 +222,16 @@ func TestSomethingElseListens(t *testing.T) {
 	}
 }
 
-// heard is a connection on which all has been said.
-type heard struct {
+// replayConn is a connection whose server has sent everything already.
+type replayConn struct {
 	net.Conn
 
 	said io.Reader
 }
 
-func (h *heard) Read(p []byte) (int, error)       { return h.said.Read(p) }
-func (h *heard) Write(p []byte) (int, error)      { return len(p), nil }
-func (h *heard) Close() error                     { return nil }
-func (h *heard) SetReadDeadline(time.Time) error  { return nil }
-func (h *heard) SetWriteDeadline(time.Time) error { return nil }
-func (h *heard) SetDeadline(time.Time) error      { return nil }
+func (h *replayConn) Read(p []byte) (int, error)       { return h.said.Read(p) }
+func (h *replayConn) Write(p []byte) (int, error)      { return len(p), nil }
+func (h *replayConn) Close() error                     { return nil }
+func (h *replayConn) SetReadDeadline(time.Time) error  { return nil }
+func (h *replayConn) SetWriteDeadline(time.Time) error { return nil }
+func (h *replayConn) SetDeadline(time.Time) error      { return nil }

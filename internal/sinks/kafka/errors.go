@@ -22,13 +22,13 @@ type notStoredError struct{ cause error }
 func (e *notStoredError) Error() string { return e.cause.Error() }
 func (e *notStoredError) Unwrap() error { return e.cause }
 
-// loginError is a broker that we cannot identify, or that refuses us.
+// loginError means that we cannot identify the broker, or that it refuses us.
 type loginError struct{ cause error }
 
 func (e *loginError) Error() string { return e.cause.Error() }
 func (e *loginError) Unwrap() error { return e.cause }
 
-// deafError is that no broker of the cluster could be reached and asked.
+// deafError means that no broker of the cluster could be reached and asked.
 type deafError struct{ cause error }
 
 func (e *deafError) Error() string { return e.cause.Error() }

@@ -13,12 +13,12 @@ import (
 )
 
 // Read implements [sinktest.Broker].
-func (b *testBroker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
+func (b *testBroker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredMessage {
 	t.Helper()
-	var stored []sinktest.Stored
+	var stored []sinktest.StoredMessage
 	for _, records := range b.readAll(t, topic, atLeast) {
 		for _, record := range records {
-			stored = append(stored, record.Stored)
+			stored = append(stored, record.StoredMessage)
 		}
 	}
 	return stored
@@ -26,7 +26,7 @@ func (b *testBroker) Read(t testing.TB, topic string, atLeast int) []sinktest.St
 
 // storedRecord is a record with what only Kafka knows of it.
 type storedRecord struct {
-	sinktest.Stored
+	sinktest.StoredMessage
 	keyed, valued bool // the key, the value is not null
 	at            time.Time
 }

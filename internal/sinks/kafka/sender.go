@@ -63,7 +63,7 @@ func (s *sender) drop(c *submission) {
 }
 
 // deliver hands messages over in order and reports the outcome of each. If one fails, what
-// was queued behind it would overtake it, and fails, too. It returns that outcome, because of
+// was queued after it would overtake it, so it fails, too. It returns that outcome, because of
 // which nothing more of the batch may be sent.
 func (s *sender) deliver(batch []publication) (blocked *sinks.Outcome) {
 	sent, reply := s.send(batch)
@@ -92,7 +92,7 @@ func (s *sender) deliver(batch []publication) (blocked *sinks.Outcome) {
 		settleInOrder(sent, outcome)
 		return nil
 	}
-	queued := s.takeAll() // Before the outcome is told: what a caller publishes when it knows is not held back.
+	queued := s.takeAll() // Before the outcome is reported, so that what a caller publishes after it is not held back.
 	settleInOrder(sent, outcome)
 	settle(queued, overtaking(outcome))
 	return &outcome

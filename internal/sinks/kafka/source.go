@@ -111,7 +111,7 @@ func commit(ctx context.Context, reader *kafka.Reader, batch []kafka.Message, ha
 	return nil
 }
 
-// generation tells which messages another member of the group may have handled:
+// generation finds the messages that another member of the group may have handled:
 // Kafka does not. They are those that a partition held when it came to us.
 type generation struct {
 	reader *kafka.Reader

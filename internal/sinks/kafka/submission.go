@@ -55,7 +55,7 @@ func settleInOrder(items []publication, outcome sinks.Outcome) {
 	}
 }
 
-// withdraw ends a submission whose ctx has ended: what no request has had is never
+// withdraw ends a submission whose ctx has ended: what is in no request yet is never
 // sent, and the broker's answer to the others is not waited for.
 func (s *Sink) withdraw(c *submission) {
 	s.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Sink) withdraw(c *submission) {
 	c.outcomes.Rest(notHandedOver())
 }
 
-// notHandedOver is the outcome of a message that no request has had.
+// notHandedOver is the outcome of a message that was in no request.
 func notHandedOver() sinks.Outcome {
 	return sinks.Failed(sinks.Unavailable, sinks.ReasonTimeout,
 		fmt.Errorf("not sent in time: %w", context.DeadlineExceeded))

@@ -17,7 +17,7 @@ import (
 
 const (
 	// knownFor is how long a topic's partitions are believed; a request that finds them
-	// changed has them asked anew at once.
+	// changed makes the sink ask again at once.
 	knownFor = 30 * time.Second
 	// doubtedFor is how long a missing topic or leader is believed to be missing.
 	doubtedFor = 500 * time.Millisecond
@@ -35,12 +35,12 @@ type topics struct {
 	mu       sync.Mutex
 	byName   map[string]*topic
 	sweepAt  int
-	known    []string // addresses, the last one that answered first
+	learned  []string // addresses, the last one that answered first
 	failedAt time.Time
 	failure  error
 }
 
-// topic is what is known of one topic. It never changes but for stale.
+// topic is what is known about one topic. Only stale ever changes.
 type topic struct {
 	leaders []string // address by partition; "" if there is none
 	// numbers are those of the partitions, also while the topic is missing if it
@@ -98,7 +98,7 @@ func (t *topics) leader(ctx context.Context, id partition) (string, error) {
 	}
 }
 
-// doubt has the topic asked anew before it is used again.
+// doubt makes the sink ask for the topic again before it is used.
 func (t *topics) doubt(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -198,7 +198,7 @@ func (t *topics) askOne(ctx context.Context, address string, names []string) (*k
 func (t *topics) addresses() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	addresses := slices.Clone(t.known)
+	addresses := slices.Clone(t.learned)
 	for _, seed := range t.seeds {
 		if !slices.Contains(addresses, seed) {
 			addresses = append(addresses, seed)
@@ -216,7 +216,7 @@ func (t *topics) learn(answered string, response *kafka.MetadataResponse) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.known = known
+	t.learned = known
 }
 
 func (t *topics) store(response *kafka.MetadataResponse) {

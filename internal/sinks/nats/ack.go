@@ -19,7 +19,7 @@ var (
 )
 
 // parseAck says what the answer to a publish means. last keeps the name of the stream
-// that was seen last: it is mostly the same, and need not be made anew.
+// that was seen last, since it is usually the same and need not be allocated again.
 func parseAck(m *natsgo.Msg, last *string) sinks.Outcome {
 	if stream, sequence, ok := cutPlainAck(m.Data); ok {
 		if *last != string(stream) {

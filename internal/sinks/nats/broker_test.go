@@ -148,7 +148,7 @@ func (b broker) makeStream(t testing.TB, config jetstream.StreamConfig) {
 }
 
 // Read asks the stream itself, by sequence: no consumer hides anything.
-func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
+func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredMessage {
 	t.Helper()
 	nc, js := b.open(t)
 	defer nc.Close()
@@ -159,7 +159,7 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 		info, err = stream.Info(t.Context())
 		return err == nil && int(info.State.Msgs) >= atLeast //nolint:gosec // small
 	}, 2*time.Minute, 20*time.Millisecond, "%d messages in %s", atLeast, topic)
-	var stored []sinktest.Stored
+	var stored []sinktest.StoredMessage
 	if info.State.Msgs == 0 {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 			}
 			headers[name] = values[0]
 		}
-		stored = append(stored, sinktest.Stored{Headers: headers, Body: m.Data()})
+		stored = append(stored, sinktest.StoredMessage{Headers: headers, Body: m.Data()})
 	}
 	return stored
 }

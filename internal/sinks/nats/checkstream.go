@@ -12,7 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// nearlyFull is how full a stream is, in percent, that is told of.
+// nearlyFull is from how many percent on a stream is reported as nearly full.
 const nearlyFull = 90
 
 // subject looks at the stream that binds a subject; at each stream once.

@@ -20,7 +20,7 @@ import (
 const (
 	// connectTimeout bounds dialling, TLS and login at one server.
 	connectTimeout = 2 * time.Second
-	// writeTimeout ends a connection whose server reads nothing for so long.
+	// writeTimeout ends a connection whose server has read nothing for that long.
 	writeTimeout = 10 * time.Second
 	// pingInterval and pingsOut find a half-open connection within 30 s.
 	pingInterval = 10 * time.Second

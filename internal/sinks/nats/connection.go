@@ -16,18 +16,18 @@ import (
 // connection is a connection to one server, from login to its end. Its
 // goroutines are the client's and those of spawn; Close waits for all.
 type connection struct {
-	root    context.Context //nolint:containedctx // the sink's life
-	nc      *natsgo.Conn
-	js      jetstream.JetStream
-	logger  *slog.Logger
-	timeout time.Duration // for a publish
-	socket  atomic.Pointer[socket]
-	cause   atomic.Pointer[error] // why we broke it off, or it ended
-	down    chan struct{}         // closed when the connection has ended
-	inbox   string                // what the subjects of all answers begin with
-	drained chan struct{}         // closed when no answer can come any more
-	stream  string                // of the last ack; onAck's alone, which is not called twice at a time
-	asked   questions
+	root      context.Context //nolint:containedctx // the sink's life
+	nc        *natsgo.Conn
+	js        jetstream.JetStream
+	logger    *slog.Logger
+	timeout   time.Duration // for a publish
+	socket    atomic.Pointer[socket]
+	cause     atomic.Pointer[error] // why we broke it off, or it ended
+	down      chan struct{}         // closed when the connection has ended
+	inbox     string                // what the subjects of all answers begin with
+	drained   chan struct{}         // closed when no answer can come any more
+	stream    string                // of the last ack; onAck's alone, which is not called twice at a time
+	questions questions
 
 	turn   chan struct{} // of 1: taken by the submission that hands over
 	writer writer        // of the holder of the turn
@@ -49,11 +49,11 @@ type connection struct {
 func openConnection(root context.Context, config *Config, server string, logger *slog.Logger) (*connection, error) {
 	l := &connection{
 		root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{}),
-		inbox: natsgo.NewInbox() + ".", drained: make(chan struct{}), asked: newQuestions(),
+		inbox: natsgo.NewInbox() + ".", drained: make(chan struct{}), questions: newQuestions(),
 		turn: make(chan struct{}, 1), waiting: map[uint64]publication{}, denied: newDenials(),
 		writer: newWriter(),
 	}
-	nc, err := config.connect(&dialer{ctx: root, over: l.watchSocket}, server, l.options)
+	nc, err := config.connect(&dialer{ctx: root, wrap: l.watchSocket}, server, l.options)
 	if err != nil {
 		if s := l.socket.Load(); s != nil {
 			_ = s.Close()

@@ -59,7 +59,7 @@ func host(server string) string {
 // dialer gives the client sockets, whose dialling ends with ctx.
 type dialer struct {
 	ctx  context.Context              //nolint:containedctx // the client's interface passes none
-	over func(conn net.Conn) net.Conn // what the client gets of a socket; nil is the socket
+	wrap func(conn net.Conn) net.Conn // what the client gets of a socket; nil is the socket
 	err  error                        // of the last time
 }
 
@@ -69,8 +69,8 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	if d.err = err; err != nil {
 		return nil, err
 	}
-	if d.over != nil {
-		conn = d.over(conn)
+	if d.wrap != nil {
+		conn = d.wrap(conn)
 	}
 	return conn, nil
 }

@@ -31,7 +31,7 @@ type submission struct {
 	chains     *sinks.Chains
 	outcomes   *sinks.Outcomes
 	ready      chan int    // may be handed over, in this order; it has room for the whole batch
-	returned   atomic.Bool // run is over, and nothing of it is in the client
+	returned   atomic.Bool // run has returned, and none of its messages is in the client
 }
 
 // publication is a message that was handed to the client and has no answer.

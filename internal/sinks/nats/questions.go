@@ -42,7 +42,7 @@ func (c *connection) explain(number uint64) {
 	}
 	delete(c.waiting, number)
 	subject := w.submission.batch[w.index].Topic
-	q := &c.asked
+	q := &c.questions
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	others, asked := q.waiting[subject]
@@ -58,7 +58,7 @@ func (c *connection) explain(number uint64) {
 
 // ask asks for one subject after the other until none is left.
 func (c *connection) ask() {
-	q := &c.asked
+	q := &c.questions
 	for {
 		subject, ok := q.next()
 		if !ok {

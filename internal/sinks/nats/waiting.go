@@ -101,7 +101,7 @@ func (c *connection) watch() {
 // has not even answered pings.
 //
 // The server reads a connection in order, so what was handed over before a message
-// that it has answered is there. The time of all others begins anew as long as it
+// that it has answered is there. The time of all others starts again as long as it
 // answers anything, or a write that has to wait shows that it takes bytes.
 func (c *connection) tick() (isDead bool) {
 	socket := c.socket.Load()

@@ -88,9 +88,9 @@ func (b *broker) DeleteTopic(t testing.TB, topic string) {
 	require.NoError(t, err)
 }
 
-func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
+func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredMessage {
 	t.Helper()
-	var stored []sinktest.Stored
+	var stored []sinktest.StoredMessage
 	for _, d := range read(t, b.server.URL(), topic, atLeast) {
 		headers := map[string]string{}
 		for name, value := range d.Headers {
@@ -101,7 +101,7 @@ func (b *broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored
 		if d.ContentType != "" {
 			headers[contentType] = d.ContentType
 		}
-		stored = append(stored, sinktest.Stored{Headers: headers, Body: d.Body})
+		stored = append(stored, sinktest.StoredMessage{Headers: headers, Body: d.Body})
 	}
 	return stored
 }

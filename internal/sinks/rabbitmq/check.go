@@ -15,7 +15,7 @@ import (
 
 var _ sinks.Checker = (*Sink)(nil)
 
-// Check implements [sinks.Checker]. AMQP tells whether exchanges and queues exist;
+// Check implements [sinks.Checker]. AMQP shows whether exchanges and queues exist;
 // all else is known to the management API only.
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	ctx, cancel := s.bound(ctx)

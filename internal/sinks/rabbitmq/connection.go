@@ -43,7 +43,7 @@ type connection struct {
 	confirmed position
 }
 
-// position is how far into the bytes of a connection the broker has come for
+// position is how far into the bytes of a connection the broker has read for
 // certain: it has answered a message that began there.
 type position struct {
 	mu      sync.Mutex

@@ -110,7 +110,7 @@ func plainURL(url string) string {
 	return url
 }
 
-// secure does the TLS handshake. It reads the files anew.
+// secure does the TLS handshake. It reads the files again.
 func (c Config) secure(ctx context.Context, e endpoint, socket net.Conn) (*tlsclient.Conn, error) {
 	var files tlsclient.Files
 	if c.TLS != nil {

@@ -261,7 +261,7 @@ func FuzzMux(f *testing.F) {
 	f.Add(append(appendMethod(nil, 1, methodCloseOK), appendMethod(nil, 1, methodAck, 0)...))
 	f.Add(append(uidField, 0xFF, 0xFF, 0xFF, 0xFF))
 	f.Fuzz(func(t *testing.T, said []byte) {
-		m := newMux(&heard{said: bytes.NewReader(said)}, &channelLimit{})
+		m := newMux(&replayConn{said: bytes.NewReader(said)}, &channelLimit{})
 		m.channels[1] = &openChannel{mux: m, number: 1, rouse: func() {}}
 		got, err := io.ReadAll(iotest.OneByteReader(m))
 		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errMalformed) {
@@ -284,12 +284,12 @@ func FuzzMux(f *testing.F) {
 	})
 }
 
-// heard is a connection on which all has been said.
-type heard struct {
+// replayConn is a connection whose server has sent everything already.
+type replayConn struct {
 	net.Conn
 
 	said io.Reader
 }
 
-func (h *heard) Read(p []byte) (int, error)  { return h.said.Read(p) }
-func (h *heard) Write(p []byte) (int, error) { return len(p), nil }
+func (h *replayConn) Read(p []byte) (int, error)  { return h.said.Read(p) }
+func (h *replayConn) Write(p []byte) (int, error) { return len(p), nil }

@@ -38,7 +38,7 @@ func (e *loginError) Unwrap() error { return e.cause }
 type stage int
 
 const (
-	// notHanded: nothing of the message can have reached the broker.
+	// notHanded: no part of the message can have reached the broker.
 	notHanded stage = iota
 	// handed: the message was given to the connection, together with others, so
 	// the error may be about another one.
@@ -88,7 +88,7 @@ func isLimit(exception *amqp.Error) bool {
 	return exception != nil && exception.Server && exception.Code == amqp.NotAllowed
 }
 
-// isWhole reports whether the error is the whole broker's and not a route's.
+// isWhole reports whether the error concerns the whole broker and not one route.
 func isWhole(err error) bool {
 	for _, ofRoute := range []error{
 		errNacked, errUnroutable, errTwin, errSilent, errNoChannel, context.Canceled, context.DeadlineExceeded,

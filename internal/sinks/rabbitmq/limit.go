@@ -6,7 +6,7 @@ import (
 )
 
 // limitLasts is how long a limit of channels is remembered at least. Then a
-// connection that is made anew finds out again.
+// new connection finds it out again.
 const limitLasts = 10 * time.Minute
 
 // channelLimit is how many channels the broker lets our user have, on all

@@ -8,7 +8,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 )
 
-// exchangeRules are an exchange and its bindings, as the management API tells them.
+// exchangeRules are an exchange and its bindings, as the management API reports them.
 type exchangeRules struct {
 	Name      string         `json:"name"`
 	Type      string         `json:"type"`
@@ -45,8 +45,8 @@ func (e *exchangeRules) judge() []check.Finding {
 	}}
 }
 
-// route finds the queues of a topic, and tells of one that leads nowhere. What a
-// plugin's exchange does is not known, nor what is behind another exchange.
+// route finds the queues of a topic, and reports a topic that leads nowhere. What a
+// plugin's exchange does is unknown, and so is what follows another exchange.
 func (e *exchangeRules) route(topic string) (queues []string, findings []check.Finding) {
 	leads := false
 	for _, b := range e.bindings {
@@ -94,7 +94,7 @@ func matchesKey(pattern, words []string) bool {
 	return (pattern[0] == "*" || pattern[0] == words[0]) && matchesKey(pattern[1:], words[1:])
 }
 
-// queue is a queue as the management API tells it.
+// queue is a queue as the management API reports it.
 type queue struct {
 	Name       string         `json:"name"`
 	Type       string         `json:"type"`
@@ -147,7 +147,7 @@ func (q *queue) judge() []check.Finding {
 	return findings
 }
 
-// judgeLimits tells how a queue throws away what it has confirmed.
+// judgeLimits reports how a queue throws away what it has confirmed.
 func (q *queue) judgeLimits(add func(level check.Level, code, what, why, remedy string)) {
 	most, limited := q.number("max-length")
 	_, limitedBytes := q.number("max-length-bytes")

@@ -128,7 +128,7 @@ func (o *openChannel) add(e event) bool {
 	return true
 }
 
-// isOpened returns nil if the first that the broker said of a new channel is that it
+// isOpened returns nil if the broker's first frame on a new channel says that it
 // confirms messages.
 func (o *openChannel) isOpened() error {
 	o.mu.Lock()

@@ -11,7 +11,7 @@
 // A full queue refuses a message and may take the next one. So of one Key and
 // Topic at most one message is without an answer; all others are pipelined.
 //
-// A nack is no proof: the broker takes no responsibility, and no more. The queue
+// A nack proves nothing: the broker only declines responsibility. The queue
 // that has failed may have the message on its disk, and a full one may have
 // siblings bound to the same key that took it. So a nacked message is Unknown.
 //

@@ -32,7 +32,7 @@ type publication struct {
 	size       int            // of the body
 	properties []byte         // encoded
 	body       []byte         // from when it is submitted until it is settled: the bytes are the caller's
-	refused    *sinks.Outcome // why it cannot be handed over at all
+	refusal    *sinks.Outcome // why it cannot be handed over at all
 	channel    *channel
 
 	since      time.Time // when it was submitted, or handed over, or when the connection last came nearer to it
@@ -51,7 +51,7 @@ func newSubmission(connection *connection, batch []message.Message, outcomes *si
 	for i := range batch {
 		p, m := &s.publications[i], &batch[i]
 		p.submission, p.index, p.topic, p.size = s, i, m.Topic, len(m.Body)
-		p.properties, p.refused = encoder.properties(m)
+		p.properties, p.refusal = encoder.properties(m)
 	}
 	return s
 }
@@ -81,8 +81,8 @@ func (s *submission) begin(ctx context.Context) {
 // skipRefused reports the messages at the beginning of a chain that cannot be
 // handed over at all, and returns the first of the others.
 func (s *submission) skipRefused(i int) (first int, ok bool) {
-	for ok = true; ok && s.publications[i].refused != nil; i, ok = s.chains.Next(i) {
-		s.outcomes.Report(i, *s.publications[i].refused)
+	for ok = true; ok && s.publications[i].refusal != nil; i, ok = s.chains.Next(i) {
+		s.outcomes.Report(i, *s.publications[i].refusal)
 	}
 	return i, ok
 }
@@ -104,8 +104,8 @@ func (s *submission) start(i int, channel *channel, err error) {
 // submit gives a message to its channel, or settles it without one.
 func (s *submission) submit(i int) *sinks.Outcome {
 	p := &s.publications[i]
-	if p.refused != nil {
-		return p.refused
+	if p.refusal != nil {
+		return p.refusal
 	}
 	p.body = s.batch[i].Body
 	err := p.channel.submit(p)
@@ -116,7 +116,7 @@ func (s *submission) submit(i int) *sinks.Outcome {
 	return &outcome
 }
 
-// settle reports the outcome of a message and goes on with its chain.
+// settle reports the outcome of a message and continues its chain.
 func (s *submission) settle(i int, outcome sinks.Outcome) {
 	for {
 		s.publications[i].body = nil

@@ -63,14 +63,14 @@ type Redialer[C Conn] struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	current *connection[C] // nil while there is no connection
-	dialing *attempt[C]    // nil if none is under way
-	backoff wait.Backoff
-	retryAt time.Time
-	lastErr error // why there is no connection, for callers before retryAt
-	said    bool  // that dialling fails, in this outage
+	mu       sync.Mutex
+	closed   bool
+	current  *connection[C] // nil while there is no connection
+	dialing  *attempt[C]    // nil if none is under way
+	backoff  wait.Backoff
+	retryAt  time.Time
+	lastErr  error // why there is no connection, for callers before retryAt
+	isLogged bool  // that dialling fails, in this outage
 }
 
 // connection is a connection and when it was made.
@@ -187,13 +187,13 @@ func (r *Redialer[C]) settle(a *attempt[C], conn C, err error) *connection[C] {
 	case err != nil:
 		a.err = err
 		r.failed(err)
-		if !r.said {
-			r.said = true
+		if !r.isLogged {
+			r.isLogged = true
 			r.config.Logger.WarnContext(r.root, "cannot connect to "+r.config.Broker, "event", "sink_connect_failed", "err", err)
 		}
 		return nil
 	}
-	a.conn, r.said = conn, false
+	a.conn, r.isLogged = conn, false
 	r.current = &connection[C]{conn: conn, born: time.Now()}
 	r.config.Logger.InfoContext(r.root, "connected to "+r.config.Broker, "event", "sink_connected", "server", conn.Server())
 	return r.current

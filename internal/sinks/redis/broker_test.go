@@ -148,7 +148,7 @@ func (b broker) DeleteTopic(t testing.TB, topic string) {
 }
 
 // Read reads the stream itself: no group hides anything.
-func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored {
+func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredMessage {
 	t.Helper()
 	client := b.client(t)
 	require.Eventually(t, func() bool {
@@ -157,7 +157,7 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 	}, 2*time.Minute, 20*time.Millisecond, "%d messages in %s", atLeast, topic)
 	entries, err := client.Do(t.Context(), "XRANGE", topic, "-", "+").Slice()
 	require.NoError(t, err)
-	stored := make([]sinktest.Stored, len(entries))
+	stored := make([]sinktest.StoredMessage, len(entries))
 	for i, entry := range entries {
 		stored[i] = parse(t, entry)
 	}
@@ -165,7 +165,7 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.Stored 
 }
 
 // parse looks at all the fields, in their order: a map would hide one that is there twice.
-func parse(t testing.TB, entry any) (stored sinktest.Stored) {
+func parse(t testing.TB, entry any) (stored sinktest.StoredMessage) {
 	t.Helper()
 	fields := entry.([]any)[1].([]any)
 	stored.Headers = map[string]string{}

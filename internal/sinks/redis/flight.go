@@ -21,7 +21,7 @@ const (
 
 // The states of a flight.
 const (
-	onGround  = iota // nothing of it was given to a connection
+	onGround  = iota // no part of it was given to a connection
 	inTheAir         // it was, or is about to be
 	withdrawn        // it was not, and will not be
 )

@@ -22,8 +22,8 @@ const (
 
 // limit is the largest argument that a server accepts.
 type limit struct {
-	most  int
-	asked time.Time
+	most    int
+	askedAt time.Time
 }
 
 // checkSize refuses a body for which the server would end the connection, often before
@@ -42,7 +42,7 @@ func (s *Sink) checkSize(topic string, size int) error {
 	s.mu.Lock()
 	known := s.limits[addr]
 	s.mu.Unlock()
-	if time.Since(known.asked) > limitAge {
+	if time.Since(known.askedAt) > limitAge {
 		most, err := askLimit(ctx, server)
 		if err != nil {
 			return err

@@ -130,7 +130,7 @@ func (l *ledger) verify(t testing.TB, broker Broker, topic string) (unasked int)
 	for _, c := range claims {
 		acknowledged += c.least
 	}
-	var stored []Stored
+	var stored []StoredMessage
 	var first, copies map[string]int
 	for deadline, isWhole := time.Now().Add(ample), false; !isWhole; {
 		stored = broker.Read(t, topic, acknowledged)
@@ -156,7 +156,7 @@ func (l *ledger) verify(t testing.TB, broker Broker, topic string) (unasked int)
 }
 
 // countCopies is how often each message is stored, and where its first copy is.
-func countCopies(stored []Stored) (first, copies map[string]int) {
+func countCopies(stored []StoredMessage) (first, copies map[string]int) {
 	first, copies = map[string]int{}, map[string]int{}
 	for i, s := range stored {
 		id := s.Headers[message.HeaderID]
@@ -167,7 +167,7 @@ func countCopies(stored []Stored) (first, copies map[string]int) {
 	return first, copies
 }
 
-func verifyContent(t testing.TB, features Features, published *message.Message, stored Stored) {
+func verifyContent(t testing.TB, features Features, published *message.Message, stored StoredMessage) {
 	t.Helper()
 	if len(published.Body) == 0 {
 		require.Empty(t, stored.Body)

@@ -44,7 +44,7 @@ type Broker interface {
 	// until there are at least atLeast of them, for 20 s at most, then
 	// takes all that there are: it must not stop at atLeast, since the suite looks for
 	// copies that should not exist. It is called once a topic, so it may consume.
-	Read(t testing.TB, topic string, atLeast int) []Stored
+	Read(t testing.TB, topic string, atLeast int) []StoredMessage
 }
 
 // TopicDeleter is a [Broker] that can delete a topic. A broker that is none names
@@ -112,7 +112,7 @@ type Features struct {
 	BatchLimit int
 	// ExtraHeaders are names of headers that the sink adds for the broker (Nats-Msg-Id).
 	ExtraHeaders []string
-	// NacksFull is set if the refusal of a full topic proves nothing of the message:
+	// NacksFull is set if the refusal of a full topic proves nothing about the message:
 	// Unknown, of the route, sinks.ReasonRefused, in place of Unavailable.
 	NacksFull bool
 	// Connections is how many connections to the broker a sink takes in turn; 0 means 1.
@@ -150,8 +150,8 @@ type TopicOptions struct {
 	MaxMessageBytes int
 }
 
-// Stored is one message as a consumer gets it.
-type Stored struct {
+// StoredMessage is one message as a consumer gets it.
+type StoredMessage struct {
 	// Key is empty if the broker is not Keyed.
 	Key string
 	// Headers are all headers, also what the broker carries as a property
@@ -182,7 +182,7 @@ func openSink(t testing.TB, broker Broker, options Options) sinks.Sink {
 // cases that must be alone.
 func Run(t *testing.T, harness Harness) {
 	checkGaps(t, harness.Shared.Features())
-	broker := &healing{PrivateBroker: harness.Private(t)}
+	broker := &healer{PrivateBroker: harness.Private(t)}
 	t.Run("alone", func(t *testing.T) { broker.run(t, aloneCases) })
 	t.Parallel()
 	t.Run("private", func(t *testing.T) { broker.run(t, privateCases) })
@@ -197,20 +197,20 @@ func Run(t *testing.T, harness Harness) {
 	})
 }
 
-// healing remembers what was done to a broker, so that a case that fails half
+// healer remembers what was done to a broker, so that a case that fails half
 // way does not fail those after it.
-type healing struct {
+type healer struct {
 	PrivateBroker
 	down, paused bool
 }
 
-func (h *healing) Kill(t testing.TB)   { h.PrivateBroker.Kill(t); h.down = true }
-func (h *healing) Start(t testing.TB)  { h.PrivateBroker.Start(t); h.down = false }
-func (h *healing) Pause(t testing.TB)  { h.PrivateBroker.Pause(t); h.paused = true }
-func (h *healing) Resume(t testing.TB) { h.PrivateBroker.Resume(t); h.paused = false }
+func (h *healer) Kill(t testing.TB)   { h.PrivateBroker.Kill(t); h.down = true }
+func (h *healer) Start(t testing.TB)  { h.PrivateBroker.Start(t); h.down = false }
+func (h *healer) Pause(t testing.TB)  { h.PrivateBroker.Pause(t); h.paused = true }
+func (h *healer) Resume(t testing.TB) { h.PrivateBroker.Resume(t); h.paused = false }
 
 // run runs cases one after the other.
-func (h *healing) run(t *testing.T, cases []privateCase) {
+func (h *healer) run(t *testing.T, cases []privateCase) {
 	t.Helper()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func (h *healing) run(t *testing.T, cases []privateCase) {
 	}
 }
 
-func (h *healing) heal(t testing.TB) {
+func (h *healer) heal(t testing.TB) {
 	t.Helper()
 	if h.paused {
 		h.Resume(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 )
 
-// developing is a `bridge dev` with a clock that can be moved.
-type developing struct {
+// devProcess is a `bridge dev` with a clock that can be moved.
+type devProcess struct {
 	command *exec.Cmd
 	dir     string
 	admin   string
@@ -32,8 +32,8 @@ type developing struct {
 var configFlag = regexp.MustCompile(`--config (\S+)`)
 
 // develop starts it in a new folder below dir, and learns its addresses from the file that it prints.
-func develop(ctx context.Context, binary, dir string) (*developing, error) {
-	d := &developing{dir: filepath.Join(dir, "dev"), ended: make(chan struct{})}
+func develop(ctx context.Context, binary, dir string) (*devProcess, error) {
+	d := &devProcess{dir: filepath.Join(dir, "dev"), ended: make(chan struct{})}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func develop(ctx context.Context, binary, dir string) (*developing, error) {
 	}
 }
 
-func (d *developing) read(file string) error {
+func (d *devProcess) read(file string) error {
 	cfg, err := config.Load(file, nil)
 	if err != nil {
 		return err
@@ -79,7 +79,7 @@ func (d *developing) read(file string) error {
 }
 
 // holds says by how much the clock is wrong. What the question took is no fault of the clock.
-func (d *developing) holds(ctx context.Context) (string, error) {
+func (d *devProcess) holds(ctx context.Context) (string, error) {
 	const fine = 10 * time.Second
 	var clock struct{ Now time.Time }
 	asked := time.Now()
@@ -93,7 +93,7 @@ func (d *developing) holds(ctx context.Context) (string, error) {
 	return "a right clock", nil
 }
 
-func (d *developing) close() {
+func (d *devProcess) close() {
 	_ = d.command.Process.Signal(syscall.SIGTERM)
 	<-d.ended
 	if d.rdb != nil {

@@ -86,7 +86,7 @@ func TestBadInputIsRefused(t *testing.T) {
 // process is what the inputs are for.
 type process struct {
 	admin string
-	kept  *keeping
+	kept  *keptMessages
 }
 
 // try tries all inputs of an entrance, then looks whether the process lives and all that

@@ -14,8 +14,8 @@ import (
 // at the first of them.
 const keptID = "kept-0"
 
-// keeping is what must not change while bad input comes.
-type keeping struct {
+// keptMessages must not change while bad input comes.
+type keptMessages struct {
 	client   *delay.Client
 	mu       sync.Mutex
 	messages []delay.Info
@@ -24,9 +24,9 @@ type keeping struct {
 }
 
 // keep schedules messages, and notes what is there.
-func keep(ctx context.Context, client *delay.Client, topic string, holds func(context.Context) (string, error)) (*keeping, error) {
+func keep(ctx context.Context, client *delay.Client, topic string, holds func(context.Context) (string, error)) (*keptMessages, error) {
 	const count = 40
-	k := &keeping{client: client, holds: holds}
+	k := &keptMessages{client: client, holds: holds}
 	for i := range count {
 		m := delay.Message{
 			ID: fmt.Sprint("kept-", i), Topic: topic, Body: []byte{byte(i), 0, 0xff},
@@ -51,7 +51,7 @@ func keep(ctx context.Context, client *delay.Client, topic string, holds func(co
 }
 
 // changes lists what is not as it was, and takes it as it is from then on.
-func (k *keeping) changes(ctx context.Context) (changes []string, err error) {
+func (k *keptMessages) changes(ctx context.Context) (changes []string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i, before := range k.messages {

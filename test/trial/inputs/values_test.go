@@ -116,20 +116,20 @@ func concat(lists ...[]string) (all []string) {
 	return all
 }
 
-// spoiled is a message with one thing wrong.
-type spoiled struct {
+// spoiledMessage is a message with one thing wrong.
+type spoiledMessage struct {
 	what    string
 	names   []string
 	message delay.Message
 }
 
 // spoil makes all messages that are like the good one but for one thing.
-func spoil(good delay.Message, rnd *rand.Rand) (list []spoiled) {
+func spoil(good delay.Message, rnd *rand.Rand) (list []spoiledMessage) {
 	add := func(field, value string, change func(m *delay.Message)) {
 		m := good
 		m.Headers = maps.Clone(good.Headers)
 		change(&m)
-		list = append(list, spoiled{fmt.Sprintf("%s %.80q", field, value), fieldNames(field), m})
+		list = append(list, spoiledMessage{fmt.Sprintf("%s %.80q", field, value), fieldNames(field), m})
 	}
 	for _, text := range badNames(rnd) {
 		add("id", text, func(m *delay.Message) { m.ID = text })

@@ -110,8 +110,8 @@ func (c *Clock) Doubt() {
 	}
 }
 
-// Known reports whether the estimate may bound a run; otherwise ask Redis.
-func (c *Clock) Known() bool {
+// IsUsable reports whether the estimate may bound a run; otherwise ask Redis.
+func (c *Clock) IsUsable() bool {
 	seen := c.seen.Load()
 	return seen != nil && !seen.doubted && time.Since(seen.at) < clockLife
 }
@@ -143,7 +143,7 @@ func (cs *Clocks) Of(ctx context.Context, key string) (*Clock, error) {
 		stored, _ := cs.nodes.LoadOrStore(node, new(Clock))
 		c = stored.(*Clock)
 	}
-	if c.Known() {
+	if c.IsUsable() {
 		return c, nil
 	}
 	if err := cs.ask(ctx, node, c); err != nil {

@@ -155,7 +155,7 @@ func single(ctx context.Context, rdb redis.UniversalClient, key string) *redis.C
 
 // RunTogether is [Conn.Run] for scripts whose keys are at the node: they go in one
 // pipeline, are run in their order, and each has its own answer. Where node is nil,
-// they go one after the other.
+// they run one after the other.
 func (c *Conn) RunTogether(ctx context.Context, node *redis.Client, trips []*Trip) {
 	if node == nil || len(trips) == 1 {
 		for _, t := range trips {

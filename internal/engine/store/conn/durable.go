@@ -22,8 +22,8 @@ type Durability struct {
 	Timeout  time.Duration
 }
 
-// Asked reports whether it asks for any confirmation.
-func (d Durability) Asked() bool { return d.Replicas > 0 || d.Fsync }
+// IsSet reports whether it asks for any confirmation.
+func (d Durability) IsSet() bool { return d.Replicas > 0 || d.Fsync }
 
 // within is how long the confirmation may take: a part of the time that ctx
 // leaves, so that a script that has answered in time still counts as answered.
@@ -64,9 +64,9 @@ var ErrNoFsync = errors.New("redis cannot confirm what is on its disk")
 // Confirmer runs scripts of a connection and waits until they are confirmed.
 type Confirmer struct {
 	*Conn
-	known sync.Map // which node knows which script
-	syncs sync.Map // the clients of nodes that answer WAITAOF
-	gates sync.Map // the gates, by gateKey
+	loadedScripts sync.Map // the scripts that nodes have, by node
+	syncs         sync.Map // the clients of nodes that answer WAITAOF
+	gates         sync.Map // the gates, by gateKey
 }
 
 // NewConfirmer returns the confirmer of the connection; it does no I/O.
@@ -129,13 +129,13 @@ func (u *Confirmer) runAndWait(
 	}
 	// Send the source if the node may not know the script: an unknown one would show only after the wait.
 	at := nodeScript{node, s}
-	_, bySHA := u.known.Load(at)
+	_, bySHA := u.loadedScripts.Load(at)
 	command, c := u.pipeline(ctx, s.Command(ctx, !bySHA, keys, args), node, d, within, anchor)
 	if redis.HasErrorPrefix(command.Err(), "NOSCRIPT") {
 		command, c = u.pipeline(ctx, s.Command(ctx, true, keys, args), node, d, within, anchor)
 	}
 	if command.Err() == nil {
-		u.known.Store(at, true)
+		u.loadedScripts.Store(at, true)
 	}
 	if several {
 		u.Refresh(ctx, command.Err())

@@ -26,13 +26,13 @@ const (
 type gate struct {
 	slots chan struct{}
 
-	mu   sync.Mutex
-	vain time.Duration // the longest wait in vain since one was confirmed, 0 if there is none
-	told confirmation  // its answer
-	next time.Time     // when one may wait again
+	mu     sync.Mutex
+	vain   time.Duration // the longest wait in vain since one was confirmed, 0 if there is none
+	answer confirmation  // that run's answer
+	next   time.Time     // when one may wait again
 }
 
-// gateKey is what waits have in common that fail together.
+// gateKey is what waits that fail together have in common.
 type gateKey struct {
 	node     redis.UniversalClient
 	replicas int
@@ -84,7 +84,7 @@ func (g *gate) opens(within time.Duration) (confirmation, bool) {
 		return confirmation{}, true
 	}
 	if now.Before(g.next) {
-		return g.told, false
+		return g.answer, false
 	}
 	g.next = now.Add(within + probePause)
 	return confirmation{}, true
@@ -98,6 +98,6 @@ func (g *gate) learn(within time.Duration, c confirmation, durable bool) {
 	case durable:
 		g.vain, g.next = 0, time.Time{}
 	case c.err == nil && within > g.vain:
-		g.vain, g.told = within, c
+		g.vain, g.answer = within, c
 	}
 }

@@ -15,7 +15,7 @@ const askedAtOnce = 512
 
 // AskShards queues the commands of the function of for each shard, in one pipeline per node, and
 // returns them by shard. The error is the last one of a command; the other commands are answered
-// nevertheless. A missing key is no error.
+// all the same. A missing key is not an error.
 func AskShards[T any](ctx context.Context, rdb redis.UniversalClient, shards []keys.Shard, of func(redis.Pipeliner, keys.Shard) T) (answers []T, err error) {
 	answers = make([]T, 0, len(shards))
 	for part := range slices.Chunk(shards, askedAtOnce) {

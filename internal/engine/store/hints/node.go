@@ -87,7 +87,7 @@ func (n *nodeSubscriber) connect(ctx context.Context) bool {
 	s := &subscription{
 		nodeSubscriber: n, pubsub: n.node.Subscribe(ctx), state: map[string]channelState{},
 	}
-	// go-redis subscribes by itself to all channels anew on another connection,
+	// go-redis subscribes to all channels again by itself on another connection,
 	// in one command, which a Cluster refuses: so each connection has its PubSub.
 	var reading sync.WaitGroup
 	defer reading.Wait()

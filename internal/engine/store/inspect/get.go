@@ -13,8 +13,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// Found is a message as it is now.
-type Found struct {
+// Snapshot is a message as it was when Redis was asked.
+type Snapshot struct {
 	message.Message
 	// Code is Waiting, InFlight or Dead.
 	Code store.Code
@@ -34,7 +34,7 @@ type Found struct {
 
 // Get finds a message by its identity. If there is none, ok is false, and found.End says how
 // it ended.
-func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, ok bool, err error) {
+func Get(ctx context.Context, queue *store.Queue, id, key string) (found Snapshot, ok bool, err error) {
 	err = queue.Repeat(ctx, func(layout *store.Layout) error {
 		var last *message.End
 		for _, home := range layout.Homes(id, key) {
@@ -57,7 +57,7 @@ func Get(ctx context.Context, queue *store.Queue, id, key string) (found Found, 
 }
 
 // getIn looks in one home of the message.
-func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Found, ok bool, err error) {
+func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home int, id, key string) (found Snapshot, ok bool, err error) {
 	k := layout.Keys()[home]
 	names, _ := layout.WithHistory(k, []string{k.Due, k.Msg, k.Claims, k.Attempts, k.DeadMsg, k.Meta, k.Dead, k.Routes})
 	r, err := askShard(ctx, queue, layout, home, scripts.Get, names, message.Member(id, key))
@@ -71,7 +71,7 @@ func getIn(ctx context.Context, queue *store.Queue, layout *store.Layout, home i
 	return found, ok, r.Err
 }
 
-func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string) Found {
+func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string) Snapshot {
 	if code == store.Dead {
 		return deadFound(queue, id, key, r.Text(5), r.Int(3))
 	}
@@ -84,10 +84,10 @@ func parseFound(queue string, r *scripts.Reply, code store.Code, id, key string)
 }
 
 // deadFound decodes a dead letter; diedMs is 0 if it is not known.
-func deadFound(queue, id, key, stored string, diedMs int64) Found {
+func deadFound(queue, id, key, stored string, diedMs int64) Snapshot {
 	letter := message.DecodeDeadLetter(message.Member(id, key), stored)
 	letter.Queue = queue
-	found := Found{
+	found := Snapshot{
 		Message: letter.Message, Code: store.Dead, Reason: letter.Reason,
 		MaybePublished: letter.Attempts.MaybeOut > 0, Err: letter.Err,
 	}
@@ -98,8 +98,8 @@ func deadFound(queue, id, key, stored string, diedMs int64) Found {
 }
 
 // livingFound decodes a message that is not dead; score is 0 if it is not known.
-func livingFound(queue string, code store.Code, id, key, attempts, stored string, score int64) Found {
-	found := Found{Code: code}
+func livingFound(queue string, code store.Code, id, key, attempts, stored string, score int64) Snapshot {
+	found := Snapshot{Code: code}
 	history, err := message.ParseHistory(attempts)
 	if err == nil {
 		err = found.Decode(stored)

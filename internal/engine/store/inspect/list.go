@@ -64,7 +64,7 @@ type ListRequest struct {
 
 // ListItem is a message of a listing.
 type ListItem struct {
-	Found Found
+	Found Snapshot
 	State State
 }
 
@@ -96,9 +96,9 @@ func (a *Admin) List(ctx context.Context, r ListRequest) (page Page, err error) 
 		return Page{}, fmt.Errorf("%w: %w", ErrListRequest, err)
 	}
 	err = a.queue.Repeat(ctx, func(layout *store.Layout) error {
-		l := &lister{queue: a.queue, layout: layout, request: &r, left: MaxLooked}
+		l := &lister{queue: a.queue, layout: layout, request: &r, budget: MaxLooked}
 		page, err = l.list(ctx, at)
-		page.Looked = MaxLooked - l.left
+		page.Looked = MaxLooked - l.budget
 		return err
 	})
 	return page, err

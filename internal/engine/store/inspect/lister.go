@@ -33,7 +33,7 @@ type lister struct {
 	queue   *store.Queue
 	layout  *store.Layout
 	request *ListRequest
-	left    int // how many it may still read
+	budget  int // how many it may still read
 	page    Page
 	moved   []string // members whose text was not at their place: they have moved
 }
@@ -81,7 +81,7 @@ func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
 	m, err := l.merge(ctx, *at)
 	for err == nil {
 		var batch []entry
-		if batch, err = m.next(ctx, min(listedAtOnce, max(l.left, 1))); err != nil {
+		if batch, err = m.next(ctx, min(listedAtOnce, max(l.budget, 1))); err != nil {
 			break
 		}
 		if len(batch) == 0 {
@@ -92,7 +92,7 @@ func (l *lister) state(ctx context.Context, at *place) (done bool, err error) {
 			break
 		}
 		*at = batch[looked-1].place(at.state)
-		if l.left -= looked; looked < len(batch) || l.left <= 0 || len(l.page.Messages) >= l.request.Limit {
+		if l.budget -= looked; looked < len(batch) || l.budget <= 0 || len(l.page.Messages) >= l.request.Limit {
 			return false, nil
 		}
 	}
@@ -478,7 +478,7 @@ func (l *lister) listed(e entry, t text) (m ListItem, ok bool) {
 
 // isReason reports whether the filter accepts the reason why the message is dead. The error
 // of an unreadable message stands in for its reason, so both count.
-func (f *Filter) isReason(m *Found) bool {
+func (f *Filter) isReason(m *Snapshot) bool {
 	is := func(reason string) bool {
 		return strings.Contains(reason, f.ReasonContains) && (f.Reason == "" || f.Reason == reason)
 	}

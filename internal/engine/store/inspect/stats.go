@@ -225,8 +225,8 @@ func (s *QueueStats) MadeAt() (at time.Time) {
 	return at
 }
 
-// Held returns how many shards are held by some instance.
-func (s *QueueStats) Held() (held int) {
+// HeldShards returns how many shards are held by some instance.
+func (s *QueueStats) HeldShards() (held int) {
 	for i := range s.Shards {
 		if s.Shards[i].Holder != "" {
 			held++

@@ -82,7 +82,7 @@ type action struct {
 	names  []string
 	items  []item
 	record *record
-	until  time.Time // nothing of it starts later
+	until  time.Time // no part of it starts later
 }
 
 // course is the machine of a job in the hands of one runner; its diagram is in doc.go. Now is
@@ -190,8 +190,8 @@ func (c *course) release() {
 	c.draft.State = Waiting
 }
 
-// failed drops the draft as if the step had not begun, since the result of the action is not known.
-func (c *course) failed() { c.do, c.draft = actionBegin, nil }
+// discard drops the draft as if the step had not begun, since the result of the action is not known.
+func (c *course) discard() { c.do, c.draft = actionBegin, nil }
 
 // waits reports whether all that is left is to look again at messages that were in flight.
 func (c *course) waits() bool {
@@ -257,7 +257,7 @@ func (c *course) listed(page inspect.Page) {
 	if d.Cursor = page.Next; page.Next == "" {
 		d.Part++
 	}
-	c.found(page.Messages)
+	c.addItems(page.Messages)
 }
 
 // scanned takes a page of names. More pages follow until there are messages for a step, or enough
@@ -281,7 +281,7 @@ func (c *course) scanned(page inspect.NamesPage) {
 	for i := range d.found[n:] {
 		d.Rest = append(d.Rest, d.found[n+i].Member())
 	}
-	c.found(d.found[:n])
+	c.addItems(d.found[:n])
 }
 
 // looked takes the messages found by name, and the names that had moved, which are read again.
@@ -305,11 +305,11 @@ func (c *course) looked(found []inspect.ListItem, moved []string) {
 		}
 	}
 	d.Left = slices.DeleteFunc(d.Left, func(member string) bool { return gone[member] })
-	c.found(found)
+	c.addItems(found)
 }
 
-// found makes items of the messages that the job means.
-func (c *course) found(list []inspect.ListItem) {
+// addItems adds the messages that the job means to the step's items.
+func (c *course) addItems(list []inspect.ListItem) {
 	d := c.draft
 	for i := range list {
 		m := &list[i]
@@ -327,7 +327,7 @@ func (c *course) found(list []inspect.ListItem) {
 		}
 	}
 	if c.do = actionAsk; len(d.rows()) == 0 {
-		c.told(nil)
+		c.addStep(nil)
 	}
 }
 
@@ -379,9 +379,9 @@ func (d *draft) rows() (rows []item) {
 	return rows
 }
 
-// told takes the tokens under which the job has moved messages of rows already. The other
+// addStep takes the tokens under which the job has moved messages of rows already. The other
 // items make up the step.
-func (c *course) told(moved map[string]bool) {
+func (c *course) addStep(moved map[string]bool) {
 	d := c.draft
 	items := slices.DeleteFunc(d.items, func(it item) bool { return moved[it.Token] })
 	for _, it := range items {
@@ -414,8 +414,8 @@ func (r *record) broken(member string) {
 	}
 }
 
-// kept takes the result of a write: the record is in Redis, and the runner has the job until leased.
-func (c *course) kept(leased time.Time, isTold bool) {
+// saved takes the result of a write: the record is in Redis, and the runner has the job until leased.
+func (c *course) saved(leased time.Time, isTold bool) {
 	c.record, c.leased, c.isTold, c.draft = c.draft.record, leased, isTold, nil
 	if c.do = actionRest; c.record.State == Running && c.record.Step != nil {
 		c.do = actionChange

@@ -26,7 +26,7 @@ type heap struct {
 	t        *rapid.T
 	now      time.Time
 	spec     Spec
-	messages map[string]*held
+	messages map[string]*modelMessage
 	marked   map[string]bool // tokens under which a message of a row was moved
 	answers  map[string]store.Code
 	isMoving bool // others are about
@@ -44,8 +44,8 @@ type heap struct {
 	rounds        int // that look at what was in flight, since nothing moves
 }
 
-// held is a message: one in no state has ended.
-type held struct {
+// modelMessage is a message: one in no state has ended.
+type modelMessage struct {
 	state    inspect.State
 	place    int
 	token    string
@@ -111,7 +111,7 @@ func (h *heap) listed(name string) *inspect.ListItem {
 	if s := h.spec.Filter.State; m == nil || m.state == "" || s != "" && s != m.state {
 		return nil
 	}
-	l := &inspect.ListItem{State: m.state, Found: inspect.Found{Message: message.Message{ID: name, Token: m.token}}}
+	l := &inspect.ListItem{State: m.state, Found: inspect.Snapshot{Message: message.Message{ID: name, Token: m.token}}}
 	if m.isLater {
 		l.Found.ScheduledAt, l.Found.DiedAt = h.now.Add(time.Hour), h.now.Add(time.Hour)
 	}
@@ -222,7 +222,7 @@ func (h *heap) keep(a *actor, r *record) error {
 	if err := h.fault("kept unheard"); err != nil {
 		return err
 	}
-	a.course.kept(asked.Add(lease), h.isStopping)
+	a.course.saved(asked.Add(lease), h.isStopping)
 	a.isTold = h.isStopping
 	return nil
 }
@@ -289,7 +289,7 @@ func (h *heap) act(a *actor) (err error) {
 		c.looked(found, moved)
 	case actionAsk:
 		require.NotEmpty(h.t, do.items)
-		c.told(h.marked)
+		c.addStep(h.marked)
 	case actionKeep:
 		return h.keep(a, do.record)
 	case actionChange:
@@ -323,7 +323,7 @@ func TestCourse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := time.Now()
 		h := &heap{
-			t: t, now: start, messages: map[string]*held{}, marked: map[string]bool{}, answers: map[string]store.Code{},
+			t: t, now: start, messages: map[string]*modelMessage{}, marked: map[string]bool{}, answers: map[string]store.Code{},
 			isMoving: rapid.Bool().Draw(t, "moving"), isSlow: rapid.IntRange(0, 3).Draw(t, "slow") == 0,
 		}
 		h.isFaulty = h.isMoving
@@ -336,7 +336,7 @@ func TestCourse(t *testing.T) {
 			h.spec.Filter.State = inspect.StateDead
 		}
 		for i := range rapid.IntRange(0, 8).Draw(t, "messages") {
-			m := &held{place: rapid.IntRange(100, 120).Draw(t, "place"), token: fmt.Sprintf("token-%010d", i)}
+			m := &modelMessage{place: rapid.IntRange(100, 120).Draw(t, "place"), token: fmt.Sprintf("token-%010d", i)}
 			m.state = rapid.SampledFrom([]inspect.State{inspect.StateScheduled, inspect.StateScheduled, inspect.StateParked, inspect.StateInFlight, inspect.StateDead}).Draw(t, "state")
 			switch rapid.IntRange(0, 5).Draw(t, "kind") {
 			case 0:
@@ -401,7 +401,7 @@ func TestCourse(t *testing.T) {
 				c.release()
 			}
 			if err := h.act(a); err != nil {
-				a.course.failed()
+				a.course.discard()
 				require.Equal(t, a.before, text(t, &a.course.record), "what failed has left something")
 				a.isOver = errors.Is(err, ErrLost)
 			}
@@ -466,7 +466,7 @@ func TestLookedAtByName(t *testing.T) {
 	c := &course{record: record{Job: Job{Spec: spec, State: Running, Tally: Tally{Matched: 4, TooLate: 4}}, Part: len(spec.walk()), Left: []string{"found", "moved", "gone", "later"}}}
 	now := c.record.StartedAt
 	require.Equal(t, []string{"found", "moved", "gone"}, c.next(now, 3).names)
-	c.looked([]inspect.ListItem{{Found: inspect.Found{Message: message.Message{ID: "found"}}}}, []string{"moved"})
+	c.looked([]inspect.ListItem{{Found: inspect.Snapshot{Message: message.Message{ID: "found"}}}}, []string{"moved"})
 	next := c.next(now, 3).record
 	require.Equal(t, []string{"later", "moved"}, next.Rest)
 	require.Equal(t, []string{"moved", "later"}, next.Left)
@@ -475,13 +475,13 @@ func TestLookedAtByName(t *testing.T) {
 
 	next.Step = nil
 	for range mostMoves { // They have a place, and no text.
-		c.kept(now, false)
+		c.saved(now, false)
 		require.Equal(t, actionRest, c.next(now, 3).kind)
 		c.looked(nil, c.next(now, 3).names)
 		next = c.next(now, 3).record
 		require.Len(t, next.Rest, 2)
 	}
-	c.kept(now, false)
+	c.saved(now, false)
 	c.next(now, 3)
 	c.looked(nil, c.next(now, 3).names)
 	next = c.next(now, 3).record
@@ -497,11 +497,11 @@ func TestLooksAgain(t *testing.T) {
 	now := c.record.StartedAt
 	require.Equal(t, actionScan, c.next(now, 1).kind)
 	found := func(id string) inspect.ListItem {
-		return inspect.ListItem{Found: inspect.Found{Message: message.Message{ID: id}}}
+		return inspect.ListItem{Found: inspect.Snapshot{Message: message.Message{ID: id}}}
 	}
 	c.scanned(inspect.NamesPage{Messages: []inspect.ListItem{found("a"), found("b")}, Moved: []string{"moved"}, Looked: 3, IsLast: true})
 	require.Equal(t, []string{"moved", "b"}, c.next(now, 1).record.Rest)
-	c.kept(now, false)
+	c.saved(now, false)
 	require.Equal(t, 1, c.changed(now, []store.Answer{{Code: store.NotFound}}))
 	require.Equal(t, []string{"moved", "b", "a"}, c.record.Rest)
 	require.Equal(t, Tally{Matched: 1, Gone: 1}, c.record.Tally)

@@ -3,7 +3,7 @@
 //
 // # A machine and its driver
 //
-// A job in the hands of one runner is a machine, type course: it is told what has happened and
+// While one runner has it, a job is a machine, type course: it takes what has happened and
 // returns what to do next. It reads no clock, never waits and calls nobody, so a test can play any
 // sequence of events (TestCourse). [Run] drives it, step by step; package jobs paces the steps.
 //

@@ -64,7 +64,7 @@ func (r *Run) Step(ctx context.Context, most int) (changed int, err error) {
 	for a := r.course.next(r.jobs.queue.Now(), most); a.kind != actionRest; a = r.course.next(r.jobs.queue.Now(), most) {
 		n, err := r.do(ctx, a)
 		if changed += n; err != nil {
-			r.course.failed()
+			r.course.discard()
 			return changed, err
 		}
 	}
@@ -112,7 +112,7 @@ func (r *Run) do(ctx context.Context, a action) (changed int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		c.told(moved)
+		c.addStep(moved)
 	case actionKeep:
 		return 0, r.write(ctx, a.record)
 	case actionChange:
@@ -142,7 +142,7 @@ func (r *Run) write(ctx context.Context, record *record) error {
 	}
 	reply, err := r.keep(ctx, record.ID, string(text), mine, record.State.Ended())
 	if err == nil {
-		r.course.kept(asked.Add(mine), reply.Int(3) == 1)
+		r.course.saved(asked.Add(mine), reply.Int(3) == 1)
 	}
 	return err
 }

@@ -10,10 +10,10 @@ import (
 // Queue is a queue by its name, under the prefix of its keys.
 type Queue struct{ Prefix, Name string }
 
-// Layout is the layout's key, and the channel that tells of its changes.
+// Layout is the layout's key, and the channel that announces its changes.
 func (q Queue) Layout() string { return q.Prefix + ":" + q.Name + ":layout" }
 
-// Instances is the instances' key, and the channel that tells of their coming and going.
+// Instances is the instances' key, and the channel that announces their coming and going.
 func (q Queue) Instances() string { return q.Prefix + ":" + q.Name + ":instances" }
 
 // Jobs is the jobs' key.

@@ -150,7 +150,7 @@ func Home(key, id string, shards int) int {
 
 // jump is the jump consistent hash of Lamping and Veach, "A Fast, Minimal
 // Memory, Consistent Hash Algorithm" (2014). Growing from n to m buckets moves
-// no more keys than necessary.
+// as few keys as possible.
 func jump(hash uint64, buckets int) int {
 	var bucket, next int64 = -1, 0
 	for next < int64(buckets) {

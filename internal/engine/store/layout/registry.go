@@ -120,7 +120,7 @@ func (g *Registry) use(r *scripts.Reply, sentMs int64) (*Layout, error) {
 	return layout, nil
 }
 
-// fence is what a shard's meta says of the layout.
+// fence is what a shard's meta says about the layout.
 type fence struct {
 	epoch, content string
 	// drained is "<epoch> <ms>": since then no message here has another home.

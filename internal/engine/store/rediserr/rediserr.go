@@ -130,7 +130,7 @@ func Cause(err error) string {
 	return err.Error()
 }
 
-// IsLateness reports whether the error says no more than that time ran out.
+// IsLateness reports whether the error only says that time ran out.
 func IsLateness(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, redis.ErrPoolTimeout)
 }

@@ -131,7 +131,7 @@ func ofShards(q keys.Queue, last string) string {
 // wake are the channels of the shards of a queue.
 func wake(q keys.Queue) string { return ofShards(q, "wake") }
 
-// Rules are the rights as Redis takes them: they say nothing of the login.
+// Rules are the rights as Redis takes them, without the login.
 func (r Rights) Rules() string {
 	words := make([]string, 0, len(r.Keys)+len(r.Channels)+len(r.Commands)+2)
 	for _, pattern := range r.Keys {

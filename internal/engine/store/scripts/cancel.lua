@@ -1,31 +1,31 @@
--- cancel: remove messages that wait or are dead, and say truthfully what was found.
+-- cancel: remove messages that wait or are dead, and report truthfully what was found.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0); where the queue keeps a history:
 --      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
--- ARGV 1 epoch  2 span, see within, and behind it old_ms: tombstones that have expired by then may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
---      what is dead, which counts as purged), or t and a tag that they must have  8 topics of the caller, see limit; others are answered 16
+-- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
+--      dead letters, which count as purged), or t and a tag that messages must have  8 topics of the caller, see limit; others are answered 16
 --      9 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
--- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; where nothing is
---      found, only that the row's token has ended. Code 0: not looked at, ask again.
+-- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; if nothing is
+--      found, only the row's token ends. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if not within(ARGV[2], now_ms) then return {2, now_ms} end
-redis.call('ZREM', KEYS[1], '') -- A replica refuses it, before it tells what it does not have.
+redis.call('ZREM', KEYS[1], '') -- A replica refuses this, before it could report messages as missing.
 local old_ms, until_ms, topics = math.min(now_ms, tonumber(string.match(ARGV[2], '%d+$'))), now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 local tag = string.match(ARGV[7], '^t(.*)$')
 
--- What a reschedule has answered under a token stays.
+-- A reschedule's answer under a token stays.
 local function leave(ended, fate)
   redis.call('HSETNX', KEYS[6], ended, fate)
   redis.call('ZADD', KEYS[7], 'GT', until_ms, ended)
 end
 
--- How the row's token has ended: 13 published, 14 cancelled, 17 and a copy may be out, 15 a later operation's is in
--- force in its place, 8 nobody knows.
+-- How the row's token ended: 13 published, 14 cancelled, 17 cancelled and a copy may be out, 15 replaced by the token of a
+-- later operation, 8 unknown.
 local function fate(at, in_force)
   for hop = 1, 8 do
     if at == in_force then return 15 end
@@ -45,10 +45,10 @@ local function cancel(token, id, target, life)
   end
   local stored = redis.call('HGET', KEYS[2], id)
   local waits = redis.call('ZSCORE', KEYS[1], id)
-  local dead = not stored and (redis.call('HGET', KEYS[5], id) or redis.call('ZSCORE', KEYS[4], id) and '') -- '': it has lost all.
+  local dead = not stored and (redis.call('HGET', KEYS[5], id) or redis.call('ZSCORE', KEYS[4], id) and '') -- '': the letter is lost.
   local found = stored or waits or dead
   local tries, due, reason
-  local theirs = stored -- what is ended, in its stored form
+  local theirs = stored -- the message that is to end, in its stored form
   if dead then
     local _, stop, due_ms, counts, length = string.find(dead, '^(%-?%d+):([%d ]*):(%d+):')
     theirs = stop and string.sub(dead, stop + length + 1)
@@ -79,7 +79,7 @@ local function cancel(token, id, target, life)
     redis.call('ZREM', KEYS[7], unpack(old))
     redis.call('HDEL', KEYS[6], unpack(old))
   end
-  -- A late writer of the row must not bring it, or bring it back.
+  -- A late writer of the row must not create it, or create it again.
   if target ~= '' then leave(target, found and how or 'n') end
   if not found then return code end
   redis.call('HDEL', KEYS[2], id)
@@ -89,11 +89,11 @@ local function cancel(token, id, target, life)
     redis.call('HDEL', KEYS[5], id)
   end
   leave(token, code)
-  if theirs then -- A second run of its schedule must not bring it back.
+  if theirs then -- A second run of its schedule must not create it again.
     tagged = tagged + tags('ZREM', KEYS[10], id, theirs, 31)
     local ended = string.sub(theirs, 15, 30)
     if #ended == 16 then leave(ended, string.byte(ended) == 126 and how or 'ended') end -- Else it was cut short.
-    -- Its row learns of it, unless it is the row that asks.
+    -- The ledger tells its row, unless that row made this call.
     if ended ~= target and string.find(ended, '^~[^~]') then redis.call('HSET', KEYS[9], ended, how .. id) end
   end
   cancelled = cancelled + 1

@@ -1,5 +1,5 @@
--- change: one step of a change of the layout, if that is still the one the caller has read.
--- KEYS 1 layout (HASH), also the channel that tells of changes
+-- change: make one step of a change of the layout, if the layout is still the one that the caller read.
+-- KEYS 1 layout (HASH), also the channel that announces changes
 -- ARGV 1 epoch, 2 next and 3 earlier as they were read; then {field, value}* to be set, '' deletes
 -- RETURNS {now_ms, {field*}} as they are now, in the order of layout.lua
 -- COST O(1). CLOCK Redis. The first write is one that a full Redis allows.

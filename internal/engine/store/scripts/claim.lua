@@ -4,12 +4,12 @@
 --      8 holder (STRING instance|number|renewed_ms, PX lease)  9 meta (HASH)  10 routes (HASH slot -> route)
 -- ARGV 1 instance  2 number of this claim  3 messages_max (0 renews only)  4 bytes_max
 --      5 claim_timeout_ms  6 lease_ms  7 slot to take from (0: what is not parked)  8 a holder that counts as
---      lapsed ('': none)  9 old_ms: tombstones that have expired by then may go  10 how many live claims; then their tokens; then slots to be forgotten if they are empty
+--      lapsed ('': none)  9 old_ms: tombstones that expired before it may go  10 number of live claims; then their tokens; then slots to be forgotten if they are empty
 -- RETURNS {0, now_ms, 0, more (the limit was reached; of a slot: it is not empty), next_due_ms of what is not
 --      parked (-1: none), packed, {attempts}, {stored},
---      epoch, {stray claims}, the last number that the instance has claimed by, as it was before}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
+--      epoch, {stray claims}, the instance's last claim number before this one}, or {state, now_ms, held_ms, holder}; states as message.ClaimState.
 --      packed is "length:score:id" for each message, in due order.
--- COST O(n + log N): ids leave due by rank, one packed entry is written. CLOCK Redis, read once.
+-- COST O(n + log N): ids are removed from due by rank, one packed entry is written. CLOCK Redis, read once.
 -- The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,7 +22,7 @@ local owner, last = string.match(holder, '^(.*)|(%d+)|%d+$')
 if owner and owner ~= instance and holder ~= ARGV[8] then return {1, now_ms, redis.call('PTTL', KEYS[8]), holder} end
 last = owner == instance and tonumber(last) or 0
 local before = last
--- Claims of others that outlived their lease are reclaimed first.
+-- A new holder must reclaim the claims of others before it claims.
 local live, strays, foreign, own, extended, until_ms = {[token] = true}, {}, false, instance .. '|', {}, string.format('%d', now_ms + ARGV[5])
 for i = 11, live_end do live[ARGV[i]], extended[#extended + 1], extended[#extended + 2] = true, until_ms, ARGV[i] end
 for _, claim in ipairs(redis.call('ZRANGE', KEYS[4], '0', '-1')) do
@@ -44,7 +44,7 @@ while again and at <= #again do
   ids[#ids + 1], at = string.sub(again, stop + 1, stop + length), stop + length + 1
 end
 if again then redis.call('ZADD', KEYS[4], until_ms, token) elseif tonumber(ARGV[3]) > 0 then
-  -- Redis takes long to print a score. Where the first and the last have the same one, all have.
+  -- Redis is slow to print a score. If the first and the last have the same one, all have it.
   local first, last = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2], redis.call('ZRANGE', KEYS[1], ARGV[3] - 1, ARGV[3] - 1, 'WITHSCORES')[2]
   local alike, heads, shortens = slot_score == 0 and first == last and first, {}, (redis.REDIS_VERSION_NUM or math.huge) >= 0x070200
   local range = {KEYS[1], slot_score > 0 and string.format('%d', slot_score) or '-inf',
@@ -60,8 +60,8 @@ if again then redis.call('ZADD', KEYS[4], until_ms, token) elseif tonumber(ARGV[
   end
 end
 local wanted, taken, bytes, largest, size_max = #ids, 0, 0, 1, tonumber(ARGV[4])
--- Bodies are read in small chunks, so that few are read beyond the limit: as
--- many as would fit if they were as large as the largest before, one at first.
+-- Bodies are read in small chunks, so that few are read beyond the limit: one at
+-- first, then as many as would fit if each were as large as the largest so far.
 while taken < wanted do
   local room = taken == 0 and 1 or math.max(1, math.min(8, math.floor((size_max - bytes) / largest), wanted - taken))
   local stored = redis.call('HMGET', KEYS[2], unpack(ids, taken + 1, taken + room))
@@ -73,7 +73,7 @@ while taken < wanted do
   end
 end
 local tried = taken > 0 and redis.call('HLEN', KEYS[5]) or 0
--- Redis keeps a small hash in one list, and each search in it looks at all.
+-- Redis keeps a small hash as one list, and each search scans all of it.
 local all, of = taken > 16 and tried > 0 and tried <= 512 and redis.call('HGETALL', KEYS[5]), {}
 for i = 1, all and #all or 0, 2 do of[all[i]] = all[i + 1] end
 for i = 1, all and taken or 0 do attempts[i] = of[ids[i]] or false end
@@ -86,7 +86,7 @@ if not again and taken > 0 then
   redis.call('ZADD', KEYS[4], until_ms, token)
   if taken < #ids or taken == tonumber(ARGV[3]) then more = 1 end
 end
--- What is left in a slot may be due later: the clock was set back.
+-- Messages left in a slot may be due later, because the clock was set back.
 if slot_score > 0 and more == 0 and redis.call('ZCOUNT', KEYS[1], string.format('%d', slot_score), string.format('(%d', slot_score + 2 ^ 42)) > 0 then more = 1 end
 for i = live_end + 1, #ARGV do
   local from = ARGV[i] * 2 ^ 42

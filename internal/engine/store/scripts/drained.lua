@@ -1,7 +1,7 @@
--- drained: note that no message is left in a shard which has another home in the layout of that epoch.
+-- drained: record that a shard has no message left whose home is another shard in the layout of that epoch.
 -- KEYS 1 meta (HASH)
--- ARGV 1 epoch  2 "redriven replaced" as they were before the shard was looked through
--- RETURNS {now_ms, 1 where it is noted}: 0 where a dead letter may have come back unseen meanwhile
+-- ARGV 1 epoch  2 "redriven replaced" as they were before the search
+-- RETURNS {now_ms, 1 if recorded}: 0 if a dead letter may have come back unseen meanwhile
 -- COST O(1). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,6 +1,6 @@
--- fence: bind a shard to a layout: whoever has another one is refused from now on.
+-- fence: bind a shard to a layout: callers with another one are refused from now on.
 -- KEYS 1 meta (HASH)
--- ARGV 1 epoch  2 content of the layout, "shards|earlier,..."  3 make (1: a meta that is missing is made; 0: it
+-- ARGV 1 epoch  2 content of the layout, "shards|earlier,..."  3 make (1: a missing meta is made; 0: it
 --      stays missing, since the epoch may have been in use when it was lost)
 -- RETURNS {now_ms, epoch in force, content in force}: a fence of the same life is never lowered
 -- COST O(1). CLOCK Redis. The first write is one that a full Redis allows.
@@ -16,6 +16,6 @@ if life == new_life and not same and tonumber(counter) >= tonumber(new_counter) 
 end
 redis.call('HDEL', KEYS[1], 'drained')
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'layout', ARGV[2])
--- All that the shard has came later.
+-- Everything in the shard came later.
 if not epoch then redis.call('HSET', KEYS[1], 'born', string.format('%d', now_ms)) end
 return {now_ms, ARGV[1], ARGV[2]}

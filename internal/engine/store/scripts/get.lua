@@ -3,9 +3,9 @@
 --      4 attempts (HASH)  5 deadmsg (HASH)  6 meta (HASH)  7 dead (ZSET id -> died_ms)  8 routes (HASH slot -> route);
 --      where the queue keeps a history: 9 ended (ZSET id -> ended_ms)  10 ends (HASH id -> end)
 -- ARGV 1 epoch  2 id
--- RETURNS {status, now_ms, code, score or died_ms, attempts, stored or dead letter, route, end, ended_ms}; see answer.go. The
---      end is that of an earlier message, unless none is found
--- COST O(1), or O(messages in flight) where it is in flight. CLOCK Redis. Writes nothing.
+-- RETURNS {status, now_ms, code, score or died_ms, attempts, stored or dead letter, route, end, ended_ms}; see answer.go. If
+--      a message is found, the end is that of an earlier one
+-- COST O(1), or O(messages in flight) if it is in flight. CLOCK Redis. Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[6], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[6], 'epoch', 'layout'))} end
@@ -29,7 +29,7 @@ if due then
   return answer(2, due + 0, attempts, stored or '', slot > 0 and redis.call('HGET', KEYS[8], slot))
 end
 for _, packed in ipairs(redis.call('HVALS', KEYS[3])) do
-  -- Few claims hold the id's letters at all.
+  -- Few claims contain the id as text at all.
   local at = string.find(packed, ':' .. id, 1, true) and 1 or #packed + 1
   while at <= #packed do
     local _, stop, length, score = string.find(packed, '^(%d+):(%-?%d+):', at)

@@ -1,8 +1,8 @@
--- heartbeat: say that an instance lives, and tell when each was last heard, and what is paused.
--- KEYS 1 instances (ZSET instance -> last heartbeat_ms), also the channel that tells of changes
+-- heartbeat: record that an instance lives, and return the last heartbeat of each, and what is paused.
+-- KEYS 1 instances (ZSET instance -> last heartbeat_ms), also the channel that announces changes
 --      2 paused (HASH topic -> since_ms)
--- ARGV 1 instance  2 forget_after_ms: entries that are older are removed, and those that are as far ahead of the
---      clock, which has been set back
+-- ARGV 1 instance  2 forget_after_ms: older entries are removed, and so are those that are as far ahead of the
+--      clock, because it was set back
 -- RETURNS {{instance, last heartbeat_ms}*, {topic, since_ms}*}, this instance among them
 -- COST O(n + log n). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')

@@ -1,7 +1,7 @@
--- jobstart: write down a job that the bridges are to run.
+-- jobstart: record a job that the bridges are to run.
 -- KEYS 1 jobs (HASH id -> record; "open" -> ids of those that have not ended)
--- ARGV 1 id  2 record  3 how many may be open at the most
--- RETURNS 1, or 0 where too many are open
+-- ARGV 1 id  2 record  3 how many may be open at most
+-- RETURNS 1, or 0 if too many are open
 -- COST O(open jobs). CLOCK none. The first write is one that a full Redis allows.
 local open = redis.call('HGET', KEYS[1], 'open') or ''
 local _, count = string.gsub(open, '%S+', '')

@@ -1,14 +1,14 @@
--- layout: make the queue's layout where there is none, and return the one in force.
+-- layout: make the queue's layout if there is none, and return the one in force.
 -- KEYS 1 layout (HASH)
--- ARGV 1 ensure (1: make it if need be, with the sink, max_message and rules given, which a layout that is there
---      gets, too; 2: make it if need be, and leave one that is there alone; 0: only read)
+-- ARGV 1 ensure (1: make it if need be, with the given sink, max_message and rules, which an existing layout
+--      gets, too; 2: make it if need be, and leave an existing one alone; 0: only read)
 --      2 shards  3 epoch  4 sink  5 max_message, bytes  6 earlier, "4,64"  7 rules ('': none)
--- RETURNS {now_ms, {shards, epoch, sink, max_message, earlier, next, retired, dropping, rules}}: none is set where there is none
+-- RETURNS {now_ms, {shards, epoch, sink, max_message, earlier, next, retired, dropping, rules}}: none is set if there is no layout
 -- COST O(1). CLOCK Redis.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local now = redis.call('HMGET', KEYS[1], 'shards', 'sink', 'max_message', 'rules')
--- Without an epoch the caller has read one that is there: it was lost meanwhile.
+-- A caller without an epoch has read an existing layout, which was lost meanwhile.
 if ARGV[1] ~= '0' and (now[1] or ARGV[3] ~= '') then
   if not now[1] then redis.call('HSET', KEYS[1], 'shards', ARGV[2], 'epoch', ARGV[3], 'earlier', ARGV[6]) end
   if not now[1] or ARGV[1] == '1' then

@@ -1,4 +1,4 @@
--- mark: mark messages of an ended claim that were handed to the broker and live on as maybe published.
+-- mark: mark messages as maybe published that an ended claim gave to the broker and that still exist.
 -- KEYS 1 msg (HASH id -> stored)  2 attempts (HASH)  3 meta (HASH)
 -- ARGV 1 count a stale settle if any is marked (0, 1)  2 bytes_max read; then per message: id, token that was in force
 -- RETURNS {messages looked at, marked}

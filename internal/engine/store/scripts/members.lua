@@ -1,10 +1,10 @@
--- members: a page of a shard's messages that wait or are in flight, which has each that is there from the first page to
--- the last, however it moves; or of given ids, dead ones too. And where each is.
+-- members: return a page of a shard's messages that wait or are in flight, and where each is; or those of given ids, dead
+-- ones too. A message that exists from the first page to the last is in one of them, however it moves.
 -- KEYS 1 msg (HASH id -> stored)  2 due (ZSET id -> score)  3 dead (ZSET id -> died_ms)  4 meta (HASH)
 -- ARGV 1 epoch  2 cursor ('': the given ids)  3 count; of a page only those of  4 this pattern of ids  5 this topic ('': any)
---      6 ids, behind the key, that begin so, and not of  7 tokens that begin so ('': of all), and if they wait unparked with
+--      6 prefix of ids, after the key, and without  7 this prefix of tokens ('': with all), and if they wait unparked with
 --      8 score_min  9 score_max, not included; then the ids
--- RETURNS {0, now_ms, what tells the server from others, on which alone the cursor means something, next cursor
+-- RETURNS {0, now_ms, what identifies the server, since a cursor is valid on one server only, next cursor
 --      ("0": the end), bytes read, {id, where (2 waiting, 3 in flight, 4 dead, 8 gone), its score or died_ms}*}, or
 --      {1, now_ms, epoch, layout} of another epoch
 -- COST O(count * log N). CLOCK Redis. Writes nothing.
@@ -20,7 +20,7 @@ local function add(id, least, most)
 end
 for i = 10, #ARGV do add(ARGV[i], -math.huge, math.huge) end
 if ARGV[2] ~= '' then
-  server = tostring(redis) -- Where a process has it in its memory; INFO would be a right more.
+  server = tostring(redis) -- An address in the process' memory identifies it; INFO would take another right.
   local page = redis.call('HSCAN', KEYS[1], ARGV[2], 'COUNT', ARGV[3], 'MATCH', ARGV[4])
   next = page[1]
   local topic, prefix, mark, least, most = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])

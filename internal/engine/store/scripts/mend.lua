@@ -1,12 +1,12 @@
--- mend: look again, at one instant, whether something is wrong with an entry of a shard, and mend what can be mended.
+-- mend: check again, atomically, whether something is wrong with an entry of a shard, and repair what can be repaired.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 deadlines (ZSET token -> deadline_ms)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)
 --      7 deadmsg (HASH)  8 meta (HASH)  9 gone (HASH token -> fate)  10 gonettl (ZSET token -> expiry_ms)
 --      11 tags (ZSET tag, NUL, id -> 0)  12 ended (ZSET id -> ended_ms)  13 ends (HASH id -> end)
--- ARGV 1 kind, as package sound names it  2 id, or token  3 mend (1; 0 only looks)  4 tag  5 of a tag: how the message
---      is stored by which it was judged, the first 30 bytes ('': there was none)  6 deadline_ms and 7 tombstone_ms of
---      what has none  8 how many ends may stay  9 of those that are too many, how many go at once
--- RETURNS 0 nothing is wrong, 1 it is, and stays so, 2 it was, and is mended
+-- ARGV 1 kind, as package sound names it  2 id, or token  3 mend (1; 0 only looks)  4 tag  5 for a tag: the first 30
+--      bytes of the stored message by which it was judged ('': there was none)  6 deadline_ms and 7 tombstone_ms for
+--      entries without one  8 how many ends may stay  9 how many of the surplus ends go at once
+-- RETURNS 0 nothing is wrong, 1 something is wrong and stays so, 2 it was wrong and is repaired
 -- COST O(log N), and O(messages in flight) or O(ends that go). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -14,7 +14,7 @@ local name, entry = ARGV[2], ARGV[4] .. '\0' .. ARGV[2]
 local function has(key) return redis.call('HEXISTS', KEYS[key], name) == 1 end
 local function scored(key, member) return redis.call('ZSCORE', KEYS[key], member or name) end
 
--- Reads a claim: in it the message is so often, at that place in time. whole is false where the rest cannot be read.
+-- Reads a claim: how often the message is in it, and at which score. whole is false if the rest cannot be read.
 local function read(packed)
   local count, place_ms, at = 0, nil, 1
   while at <= #packed do
@@ -26,8 +26,8 @@ local function read(packed)
   return count, place_ms, true
 end
 
--- In how many claims it is, and whether one of them can have taken it from where it waits: it is whole, will be
--- reclaimed, and says that the message was due when it waits or later.
+-- How often claims have the message, and whether one of them can have taken it from where it waits: such a claim is
+-- whole, will be reclaimed, and took the message, already due, at its present place or a later one.
 local function claims()
   local sum, taken, waits_ms, all = 0, false, math.fmod(scored(1) or 0, 2 ^ 42), redis.call('HGETALL', KEYS[3])
   for i = 1, #all, 2 do
@@ -40,7 +40,7 @@ local function claims()
   return sum, taken
 end
 
--- How the message is stored, alive or dead.
+-- The stored message, alive or dead.
 local function life()
   local stored, letter = redis.call('HGET', KEYS[2], name), redis.call('HGET', KEYS[7], name)
   local _, stop, length = string.find(letter or '', '^%-?%d+:[%d ]*:(%d+):')
@@ -55,13 +55,13 @@ local function bury(reason, out)
   redis.call('ZREM', KEYS[1], name)
   redis.call('HDEL', KEYS[2], name)
   redis.call('HDEL', KEYS[5], name)
-  if has(7) then return end -- Nothing is lost: there was no body.
+  if has(7) then return end -- Nothing is lost, since there was no body.
   redis.call('ZADD', KEYS[6], string.format('%d', now_ms), name)
   redis.call('HSET', KEYS[7], name, string.format('%d:%d %d %d %d:%d:%s', due, failures or 0, (begun or 0) + out, (maybe or 0) + out, unknowns or 0, #reason, reason) .. stored)
   redis.call('HINCRBY', KEYS[8], 'dead_lettered', '1')
 end
 
--- The oldest of too many ends.
+-- The oldest ends, if there are too many.
 local function trim()
   local many = math.min(redis.call('ZCARD', KEYS[12]) - tonumber(ARGV[8]), tonumber(ARGV[9]))
   local old = redis.call('ZRANGE', KEYS[12], '0', string.format('%d', many - 1))
@@ -69,7 +69,7 @@ local function trim()
   redis.call('HDEL', KEYS[13], unpack(old))
 end
 
--- What is wrong, what mends it, and whether that may be done, if it depends: each by its kind.
+-- For each kind: what is wrong, what repairs it, and whether that may be done, if it depends.
 local wrong = {
   no_body = {function() return scored(1) and not has(2) and claims() == 0 end, function() bury('verify: it had no body', 0) end},
   nowhere = {function() return has(2) and not scored(1) and not scored(6) and not has(7) and claims() == 0 end,

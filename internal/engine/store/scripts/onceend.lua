@@ -2,7 +2,7 @@
 -- KEYS 1 record (STRING PX, see oncebegin)
 -- ARGV 1 owner  2 what (a: it is answered; r: it is to be begun again; f: nothing was done, so it is forgotten)
 --      3 kept_ms  4 answer
--- RETURNS 1; 0 where it is another's by now, or is not there any more, and nothing was done
+-- RETURNS 1; 0 if the record has another owner by now or is gone, and nothing was done
 -- COST O(1). CLOCK none. The first write is one that a full Redis allows.
 local record = redis.call('GET', KEYS[1])
 local state, owner, request, answer = string.match(record or '', '^(%a) %d+ (%S+) (%S+ %S+ )(.*)$')

@@ -1,14 +1,14 @@
--- page: a part of a sorted set, in its order, from a place on.
+-- page: return a part of a sorted set, in its order, from a given place on.
 -- KEYS 1 due or dead (ZSET id -> score)  2 meta (HASH)
 -- ARGV 1 epoch  2 score_min  3 score_max, not included  4 score and 5 id that it comes after
 --      (4 '': none)  6 count
 -- RETURNS {0, now_ms, {id, score}*}, or {1, now_ms, epoch, layout} of another epoch
--- COST O(count + log N), and as often log N as halving what has that score takes. CLOCK Redis.
+-- COST O(count + log N), and log N for each step of a binary search among equal scores. CLOCK Redis.
 -- Writes nothing.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[2], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[2], 'epoch', 'layout'))} end
--- Lua compares as the locale does, Redis by bytes.
+-- Lua compares by the locale, Redis by bytes.
 local function behind(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = string.byte(a, i), string.byte(b, i)

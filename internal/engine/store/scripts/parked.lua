@@ -1,4 +1,4 @@
--- parked: the slots of parked messages that are not empty, in their order.
+-- parked: return the slots that hold parked messages, in their order.
 -- KEYS 1 due (ZSET id -> score)  2 routes (HASH slot -> "since_ms length:route reason")
 -- ARGV 1 the first slot to look at  2 slots_max
 -- RETURNS {{slot, messages, due_ms of the first, route as it is stored}*}

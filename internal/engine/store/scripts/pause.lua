@@ -1,8 +1,8 @@
--- pause: stop a queue or one topic of it, or let it go on.
+-- pause: pause or resume a queue or one of its topics.
 -- KEYS 1 paused (HASH topic -> since_ms; the empty topic is the whole queue; "by", tab, topic -> since_ms and who)
---      2 instances (ZSET), also the channel that tells of changes
--- ARGV 1 topic  2 pause (1: stop; 0: go on)  3 paused_max  4 field of who  5 who
--- RETURNS {since_ms before, since_ms now}: -1 is not paused; {-1, -1} to a stop is one too many
+--      2 instances (ZSET), also the channel that announces changes
+-- ARGV 1 topic  2 pause (1: pause; 0: resume)  3 paused_max  4 field of who  5 who
+-- RETURNS {since_ms before, since_ms now}: -1 means not paused; a pause that answers {-1, -1} would be one too many
 -- COST O(what is paused). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)

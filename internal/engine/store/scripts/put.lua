@@ -3,9 +3,9 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
 --      10 gonettl (ZSET token -> expiry_ms)  11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 span, see within  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
---      where nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
---      due_ms, mark (1: a copy may be out; 0: none; due: one may where it is due by now; ms when the row was made:
---      one may where it is due, and the row is older than what this shard has), until_ms (a message without a row:
+--      if nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
+--      due_ms, mark (1: a copy may be out; 0: none; due: one may if it is due by now; ms when the row was made:
+--      one may if it is due and the row is older than this shard), until_ms (a message without a row:
 --      its token has a tombstone from the start, which lives until then; '': none), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again.
@@ -23,8 +23,8 @@ for at = 6, #ARGV, 5 do tokens[#tokens + 1] = string.sub(ARGV[at + 4], 1, 16) en
 local gone = redis.call('HLEN', KEYS[6]) > 0 and redis.call('HMGET', KEYS[6], unpack(tokens)) or {}
 local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7], unpack(tokens)) or {}
 
--- What became of the token: its message is here, under it or the one that took
--- its place, or has ended; else what is in the way, nil where nothing is.
+-- What became of the token: its message is here, under this token or the one that
+-- replaced it, or has ended; otherwise what is in the way, nil if nothing is.
 local bytes_max, bytes, hops = tonumber(ARGV[5]), 0, 0
 local function trace(id, token, n)
   local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
@@ -51,7 +51,7 @@ local function trace(id, token, n)
     moved = true
   end
   if moved then return 15, 0 end
-  -- A dead letter that has lost its body is in nobody's way: the row has it.
+  -- A dead letter that has lost its body blocks nothing: the row has the body.
   if dead and theirs ~= '' then return 4, stop and string.sub(dead, stop + 1, stop + length) or '' end
   if stored then return due and 2 or 3, due or 0 end
 end
@@ -62,7 +62,7 @@ for n, token in ipairs(tokens) do
   local code, detail
   if gone[n] or settled[n] or any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = trace(id, token, n) end
   if code then
-    -- Known already.
+    -- The token is known already.
   elseif ours[id] then
     code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[5 * ours[id] + 2])
   elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
@@ -72,7 +72,7 @@ for n, token in ipairs(tokens) do
   else
     code, detail, ours[id], entries[#entries + 1], entries[#entries + 2] = 1, due, n, ARGV[5 * n + 2], id
     if not earliest or due < earliest then earliest = due end
-    -- A copy may be out without our knowing, also of what lost its body. The clock of a node that took over may be behind.
+    -- A copy may be out without our knowing, even if the body was lost. The clock of a node that took over may be behind.
     local bare = any_dead and redis.call('ZREM', KEYS[4], id) == 1 and redis.call('HDEL', KEYS[5], id) and redis.call('HINCRBY', KEYS[8], 'replaced', 1)
     local mark, till = bare and '1' or ARGV[5 * n + 3], ARGV[5 * n + 4]
     if mark == '1' or mark ~= '0' and due <= now_ms + 2000 and (mark == 'due' or tonumber(mark) < born_ms) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end

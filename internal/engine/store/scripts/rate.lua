@@ -1,11 +1,11 @@
--- rate: take what a queue's rates allow, or give back what was not used of it.
--- KEYS 1 rates (HASH topic -> up to when, in microseconds, its rate is used up; the empty topic is the queue)
+-- rate: take what a queue's rates allow, or give back what was not used.
+-- KEYS 1 rates (HASH topic -> instant, in microseconds, up to which its rate is used up; the empty topic is the queue)
 -- ARGV (topic, messages a second, how many to take; below 0: to give back)*
--- RETURNS how many of each were granted: no more than asked for
+-- RETURNS how many were granted for each, at most what was asked for
 -- COST O(topics). CLOCK Redis. The first write is one that a full Redis allows.
--- What is saved up is a second's worth at the most, and less than a message more, so that a slow rate loses nothing
--- between two calls; before the first call it is nothing. A clock that was set back saves nothing up, one that was
--- set forward no more than that.
+-- At most a second's worth is saved up, and less than one message more, so that a slow rate loses nothing
+-- between two calls; nothing is saved up before the first call. A clock that is set back saves nothing up, and one
+-- that is set forward no more than that.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local topics = {}

@@ -1,6 +1,6 @@
--- reclaim: put the messages of one claim back to where they waited, marked maybe published. One that waits stays where
--- it does. A claim that cannot be read ends all the same, or nothing of the shard would be claimed: what is behind the
--- place keeps its body, and verify finds it.
+-- reclaim: put the messages of one claim back to where they waited, marked maybe published. A message that waits already
+-- stays where it is. An unreadable claim ends all the same, or nothing in the shard could be claimed: messages after the
+-- unreadable place keep their bodies, and verify finds them.
 -- KEYS 1 due (ZSET id -> score)  2 claims (HASH token -> packed)  3 deadlines (ZSET token -> deadline_ms)
 --      4 attempts (HASH)  5 holder (STRING instance|number|renewed_ms)  6 meta (HASH)
 -- ARGV 1 instance  2 foreign (1: a claim of any other instance; 0: one past its deadline)

@@ -1,9 +1,9 @@
--- remove: remove waiting messages of outbox rows that have ended, each only if it is there under its token.
+-- remove: remove waiting messages of outbox rows that have ended, each only if it waits under its row's token.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
 --      5 gonettl (ZSET token -> expiry_ms)  6 meta (HASH)  7 tags (ZSET tag, NUL, id -> 0); where
 --      the queue keeps a history: 8 ended (ZSET id -> ended_ms)  9 ends (HASH id -> end)
 -- ARGV 1 tombstone_ms  2 bytes_max read  3 limits of the history: count, age_ms; then per message: id, token, fate ("p", "c")
--- RETURNS {how many were removed, how many, the first of them, were looked at}
+-- RETURNS {how many were removed, how many of the list, from its beginning, were looked at}
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -17,7 +17,7 @@ for i = 4, #ARGV, 3 do
 end
 for _, f in ipairs(found) do
   local i = f[1]
-  if KEYS[9] and ARGV[i + 2] == 'c' then -- That it was published is remembered already.
+  if KEYS[9] and ARGV[i + 2] == 'c' then -- The history already has a published one.
     remember(KEYS[8], KEYS[9], ARGV[3], now_ms, {ARGV[i], told('c', '', redis.call('HGET', KEYS[3], ARGV[i]) or '', f[2], 31, '')})
   end
   redis.call('ZREM', KEYS[1], ARGV[i])

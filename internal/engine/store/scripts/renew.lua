@@ -1,12 +1,12 @@
--- renew: put what rows say in the place of messages that wait under tokens which are in force no more, as where Redis was
--- put back to an earlier state.
+-- renew: replace messages that wait under tokens no longer in force by what their rows say, for example after Redis was
+-- restored to an earlier state.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 gone (HASH token -> fate)
 --      5 gonettl (ZSET token -> expiry_ms)  6 settled (HASH token -> fate, id)  7 meta (HASH)  8 wake (channel)
 --      9 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 span, see within  3 tombstone_ms  4 format version  5 bytes_max read; then per message: id, due_ms,
---      mark (1: a copy may be out; 0: none; due: one may where it is due by now), the token under which it waits, token .. encoded
--- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0. Code 6: it is as the row
---      says now; 9: and a copy may be out; 3: it is being published; 8: another message waits, or none. Code 0: not looked at.
+--      mark (1: a copy may be out; 0: none; due: one may if it is due by now), the token under which it waits, token .. encoded
+-- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0. Code 6: it is now as the row
+--      says; 9: and a copy may be out; 3: it is being published; 8: another message waits, or none. Code 0: not looked at.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -23,7 +23,7 @@ local function renew(id, due, mark, before, stored)
   local begun, maybe = string.match(attempts, '^%d+ (%d+) (%d+)')
   if maybe == '0' then begun, maybe = nil, nil end
   if theirs == token then return maybe and 9 or 12 end
-  -- The row's token has ended: its row is about to be told.
+  -- The row's token has ended, and the row is about to learn of it.
   local what = redis.call('HGET', KEYS[4], token) or redis.call('HGET', KEYS[6], token) or ''
   if ended[string.sub(what, 1, 1)] then return ended[string.sub(what, 1, 1)] end
   if theirs ~= before then return 8 end
@@ -34,7 +34,7 @@ local function renew(id, due, mark, before, stored)
   if maybe then redis.call('HSET', KEYS[3], id, '0 ' .. begun .. ' ' .. maybe .. ' 0') else redis.call('HDEL', KEYS[3], id) end
   tags('ZREM', KEYS[9], id, old, 31)
   tags('ZADD', KEYS[9], id, stored, 17)
-  -- A late writer must not bring back what was here.
+  -- A late writer must not create the old message again.
   redis.call('HSETNX', KEYS[4], before, 'm' .. token)
   redis.call('ZADD', KEYS[5], 'GT', now_ms + tonumber(ARGV[3]), before)
   renewed = renewed + 1

@@ -1,11 +1,11 @@
--- replace: schedule that takes the place of a waiting or dead message of the same id.
+-- replace: schedule a message that replaces a waiting or dead one of the same id.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
 --      11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 span, see within  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
---      7 create (1; 0: only in the place of another, 11 where the id is free)  8 topics of the caller, see limit; in the
---      place of others it creates nothing, which is answered 16  9 tombstone_ms, where what is created leaves one, and
+--      7 create (1; 0: only replace, 11 if the id is free)  8 topics of the caller, see limit; a message of another
+--      topic is not replaced, which is answered 16  9 tombstone_ms if a created message leaves one, and
 --      a message that has one is not created again, else 0; then per message: id,
 --      when (due_ms, or "+" and a delay in ms), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
@@ -16,12 +16,12 @@ local meta = redis.call('HMGET', KEYS[8], 'epoch', 'budget')
 if meta[1] ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if not within(ARGV[2], now_ms) then return {2, now_ms} end
 local second, version, bytes_max, ask = ARGV[3] == '2', ARGV[5], tonumber(ARGV[6]), ARGV[7] == '0'
--- An earlier run may have created what a further one finds, so that one is not refused.
+-- A later run is not refused, since an earlier one may have created what it finds.
 if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + (#ARGV - 9) / 3 > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 
--- Reads first: what each message meets.
+-- Read first what each message meets.
 local reply, plan, seen, bytes, replaced, earliest = {0, now_ms}, {}, {}, 0, 0, nil
 local topics, kept, prefix = limit(ARGV[8]), ARGV[9] ~= '0', version .. string.format('%013d', accepted_ms)
 for i = 10, #ARGV, 3 do
@@ -39,11 +39,11 @@ for i = 10, #ARGV, 3 do
     local theirs = before and string.sub(before, 15, 30)
     local step = {id = id, due = due, stored = prefix .. stored, ended = theirs, before = before}
     local was = (second or kept) and redis.call('HGET', KEYS[6], token)
-    if was then -- As an earlier run has told it, where it could.
+    if was then -- The answer of an earlier run, if it left one.
       local told, told_due = string.match(was, '^s(%d+) (%d+)$')
       code, detail = told and told + 0 or 1, told and told_due + 0 or due
     elseif theirs and second and not kept then
-      -- Ours, or it cannot be told whose: an older version must not cover a newer one. A delay counts from when it was accepted.
+      -- Ours, or nobody can tell whose: an older version must not replace a newer one. A delay counts from when it was accepted.
       if string.byte(when) == 43 then due = (tonumber(string.sub(before, 2, 14)) or accepted_ms) + tonumber(string.sub(when, 2)) end
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
     elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
@@ -57,7 +57,7 @@ for i = 10, #ARGV, 3 do
       local counts = old and redis.call('HGET', KEYS[3], id)
       step.unmark = counts
       if dead then code, step.dead, counts = 6, true, dead_counts end
-      -- The mark outlives the message that it was made for: its copy may still be out.
+      -- The mark outlives its message, whose copy may still be out.
       local begun, maybe = string.match(counts or '', '^%d+ (%d+) (%d+)')
       if second and not dead and not kept then begun, maybe = '1', '1' end
       step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'

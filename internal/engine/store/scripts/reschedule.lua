@@ -2,24 +2,24 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
--- ARGV 1 epoch  2 span, see within, and behind it old_ms: tombstones that have expired by then may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
---      (1: only what is dead, which counts as redriven alone; 10: it has no body and stays dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
+-- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
+--      (1: only dead letters, counted as redriven and not as rescheduled; 10: it has no body and stays dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
 --      delay in ms, or "b" and how far from its own due time), for an outbox row, else '', the token in force from
 --      now on instead, and the token of the row to be rescheduled, and the token that must be in force ('': any);
 --      another message of the id is left alone
--- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0; where nothing
---      is found, only that the row's token has ended. Code 0: not looked at, ask again.
+-- RETURNS {status, now_ms, {code, due_ms}*}; see answer.go. Nothing changes unless status is 0; if nothing
+--      is found, only the row's token ends. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis. The first write is one that a full Redis allows.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpack(redis.call('HMGET', KEYS[8], 'epoch', 'layout'))} end
 if not within(ARGV[2], now_ms) then return {2, now_ms} end
-redis.call('ZREM', KEYS[1], '') -- A replica refuses it, before it tells what it does not have.
+redis.call('ZREM', KEYS[1], '') -- A replica refuses this, before it could report messages as missing.
 local accepted_ms = time[1] * 1000 + math.ceil(time[2] / 1000)
 local old_ms, until_ms, topics = math.min(now_ms, tonumber(string.match(ARGV[2], '%d+$'))), now_ms + tonumber(ARGV[4]), limit(ARGV[8])
 
--- How a token has ended that is in force no more: 13 published, 14 cancelled, 17 and a copy may be out. Where nobody had brought the
--- message ('n'), this run and the cancel after it are done again: the first must find what it found then.
+-- How a token that is no longer in force ended: 13 published, 14 cancelled, 17 cancelled and a copy may be out. If the message had never
+-- been created ('n'), this run and the cancel after it are repeated: the first must find what it found then.
 local function fate(at, hops)
   local what = at ~= '' and (redis.call('HGET', KEYS[6], at) or redis.call('HGET', KEYS[10], at)) or ''
   local sign = string.sub(what, 1, 1)
@@ -27,7 +27,7 @@ local function fate(at, hops)
   return sign == 'p' and 13 or sign == 'c' and 14 or sign == 'C' and 17
 end
 
--- Whether a copy may be out, by a message's attempts.
+-- Whether a copy may be out, by the message's attempts.
 local function marked(attempts)
   return string.find(attempts or '', '^%d+ %d+ [1-9]')
 end
@@ -52,7 +52,7 @@ local function reschedule(token, id, when, row, target, life)
   -- A message whose body is missing or cut short cannot be moved.
   local ended = stored and #stored >= 30 and string.sub(stored, 15, 30)
   local due_ms = waits and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(waits, 2 ^ 42)) + 0
-  -- Its own effect; that the message is marked, its row may not know yet.
+  -- This is the run's own effect; the row may not know yet that the message is marked.
   if row and ended == row then return marked(dead and attempts or redis.call('HGET', KEYS[3], id)) and 9 or 7, due_ms or tonumber(when) end
   if row and ended and ended ~= target then stored, waits, dead, ended = nil, nil, nil, nil end
   if life ~= '' and ended ~= life or ARGV[7] == '1' and not dead then return 8, 0 end
@@ -75,7 +75,7 @@ local function reschedule(token, id, when, row, target, life)
   local code = marked(attempts) and 9 or 7
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
     or math.max(0, (due_ms or own_ms) + tonumber(string.sub(when, 2)))
-  -- The token of a row's message stays in force, or its row would not know it any more.
+  -- The token of a row's message stays in force, or the row would no longer know the message.
   local in_force = row or string.byte(ended) == 126 and ended or token
 
   local old = redis.call('ZRANGEBYSCORE', KEYS[7], '-inf', old_ms, 'LIMIT', '0', '8')
@@ -92,7 +92,7 @@ local function reschedule(token, id, when, row, target, life)
   end
   redis.call('HSET', KEYS[6], token, string.format('%d %d', code, due))
   redis.call('ZADD', KEYS[7], until_ms, token)
-  -- What an earlier reschedule has answered under the token that it ends stays.
+  -- An earlier reschedule's answer under the token that this one ends stays.
   for _, was in ipairs({ended, target ~= '' and target or nil}) do
     if was ~= in_force then
       redis.call('HSETNX', KEYS[6], was, string.byte(was) == 126 and 'm' .. in_force or 'ended')

@@ -1,4 +1,4 @@
--- rows: a part of a page of a shard's waiting messages that stand for rows, without their bodies.
+-- rows: return a part of a page of a shard's waiting messages that belong to rows, without their bodies.
 -- KEYS 1 due (ZSET id -> due_ms)  2 msg (HASH id -> stored)
 -- ARGV 1 cursor  2 count  3 bytes_max read; then, for the rest of a page that was not read, its ids
 -- RETURNS {next cursor ("0": the end), bytes read, {id, token}*, the rest of the page: ids}

@@ -1,4 +1,4 @@
--- scan: the ids of one page of a shard's messages, without their bodies.
+-- scan: return the ids of one page of a shard's messages, without their bodies.
 -- KEYS 1 msg (HASH id -> stored) or dead (ZSET id -> died_ms)
 -- ARGV 1 HSCAN or ZSCAN  2 cursor  3 count
 -- RETURNS {next cursor ("0": the end), bytes read, {id}*}

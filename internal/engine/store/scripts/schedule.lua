@@ -1,13 +1,13 @@
--- schedule: create the messages whose ids are free, and say of the others where they are.
+-- schedule: create the messages whose ids are free, and report where the others are.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer)  7 meta (HASH)  8 wake (channel)  9 deadlines (ZSET)
---      10 tags (ZSET tag, NUL, id -> 0); where what is created leaves a tombstone, and what has one is not created
---      again:  11 gonettl (ZSET token -> expiry_ms)
--- ARGV 1 epoch  2 span, see within  3 call_start_ms, where an earlier run may have happened ('': none)
+--      10 tags (ZSET tag, NUL, id -> 0); if a created message leaves a tombstone, and one that has a tombstone is not
+--      created again:  11 gonettl (ZSET token -> expiry_ms)
+-- ARGV 1 epoch  2 span, see within  3 call_start_ms if an earlier run may have happened ('': none)
 --      4 four digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
---      answers 11 where the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
---      other messages; few calls have more behind it, each with a space before: tombstone_ms, and the topics of the
---      caller, see limit: that a message of others is there, 16 says;
+--      answers 11 if the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
+--      other messages; few calls add more, each after a space: tombstone_ms, and the topics of the
+--      caller, see limit: 16 answers an existing message of another topic;
 --      then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
 --      looked at, ask again. {0, now_ms, accepted_ms}: all were created, due as asked.
@@ -24,18 +24,18 @@ local second, ask, relative = ARGV[3] ~= '', string.byte(ARGV[4], 2) == 48, stri
 local tagged, kept = string.byte(ARGV[4], 4) == 49, KEYS[11]
 local accepted_ms, n, body_at = second_s * 1000 + math.ceil(part_ms), (#ARGV - 4) / 3, (2 * #ARGV + 4) / 3
 local prefix, any_dead = string.sub(ARGV[4], 1, 1) .. string.format('%013d', accepted_ms), redis.call('ZCARD', KEYS[4]) > 0
--- An earlier run may have created what a further one finds, so that one is not refused.
+-- A later run is not refused, since an earlier one may have created what it finds.
 if meta[2] and not second and not ask and redis.call('HLEN', KEYS[2]) + n > tonumber(string.match(meta[2], '^%d+')) then return {3, now_ms} end
 local function due_of(when, from_ms) return string.byte(when) == 43 and from_ms + tonumber(string.sub(when, 2)) or tonumber(when) end
 
--- Delays are often alike.
+-- Delays are often equal.
 local entries, alike = {unpack(ARGV, 5, body_at)}, {}
 for i = 1, relative and 2 * n or 0, 2 do
   alike[entries[i]] = alike[entries[i]] or string.format('%d', due_of(entries[i], accepted_ms))
   entries[i] = alike[entries[i]]
 end
 
--- What is in due gets its body, and whoever waits for the head is told.
+-- Writes the bodies of the ids in due, and sends a hint if the head moved.
 -- CALLS SPUBLISH or PUBLISH.
 local function create(added, bodies)
   redis.call('HSET', KEYS[2], unpack(bodies))
@@ -45,8 +45,8 @@ local function create(added, bodies)
   for i = 2, #added, 2 do if added[i] == head then redis.pcall(publish, KEYS[8], added[i - 1]) end end
 end
 
--- Mostly nothing stands in the way. Where nothing is dead or in flight, due alone tells so: all were added, each
--- once. Else what was added is what is free, which gets its body below.
+-- Usually nothing is in the way. If nothing is dead or in flight, due alone shows that: all were added, each
+-- once. Otherwise the added ids are the free ones, and get their bodies below.
 if not second and not ask and not any_dead and not kept and redis.call('ZCARD', KEYS[9]) == 0 and redis.call('ZADD', KEYS[1], 'NX', unpack(entries)) == n then
   local bodies = {unpack(ARGV, 6, body_at + 1)} -- The ids are in their places.
   for i = 1, n do bodies[2 * i] = prefix .. ARGV[body_at + i] end
@@ -62,8 +62,8 @@ if (second or kept) and redis.call('HLEN', KEYS[6]) > 0 then
   gone = redis.call('HMGET', KEYS[6], unpack(tokens))
 end
 
--- Where the message is that stands in the way. For a second run: it may be ours; or it may have come after ours
--- had ended, and nobody can tell; else it was there before.
+-- Where the message is that is in the way. For a second run, it may be ours; or it may have come after ours
+-- ended, and nobody can tell; otherwise it was there before.
 local function taken(i, dead)
   local id, when, token = entries[2 * i], ARGV[3 + 2 * i], string.sub(ARGV[body_at + i], 1, 16)
   local key, score = KEYS[dead and 5 or 2], not dead and redis.call('ZSCORE', KEYS[1], id)
@@ -84,12 +84,12 @@ local function taken(i, dead)
   return due and 2 or 3, due or 0
 end
 
--- ours: id -> due_ms of what this call has created; a second one is a duplicate.
+-- ours: id -> due_ms of what this call has created; a second message with that id is a duplicate.
 local reply, ours, free, bodies, marked, traces, expiry = {0, now_ms}, {}, {}, {}, {}, {}, {}
 for i = 1, n do
   local id, code, detail = entries[2 * i], 1, tonumber(entries[2 * i - 1])
   local was, was_due = string.match(gone[i] or '', '^s(%d+) (%d+)$')
-  if was then code, detail = was + 0, was_due + 0 -- As an earlier run of these has told it.
+  if was then code, detail = was + 0, was_due + 0 -- The answer of an earlier run.
   elseif any_dead and redis.call('ZSCORE', KEYS[4], id) then code, detail = taken(i, true)
   elseif gone[i] then code = 1 -- An earlier run created it, and a cancel or a replace has ended it since.
   elseif ours[id] then code, detail = 2, ours[id]

@@ -1,14 +1,14 @@
--- settle: end a claim or a part of it: remove what the broker acknowledged or is dropped, put back, park or bury the rest.
+-- settle: end a claim or a part of it: remove messages that were acknowledged or dropped; put back, park or bury the rest.
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 claims (HASH token -> packed)
 --      4 deadlines (ZSET)  5 attempts (HASH)  6 dead (ZSET id -> died_ms)  7 deadmsg (HASH)  8 meta (HASH)
---      9 routes (HASH slot -> route); only where an outbox message was removed: 10 gone (HASH token -> fate)
+--      9 routes (HASH slot -> route); only if an outbox message was removed: 10 gone (HASH token -> fate)
 --      11 gonettl (ZSET token -> expiry_ms)  12 settled (HASH token -> fate, id)
---      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also where a message with tags was removed; and all of them where the
+--      13 tags (ZSET tag, NUL, id -> 0); 10 to 13 also if a message with tags was removed; and all of them if the
 --      queue keeps a history: 14 ended (ZSET id -> ended_ms)  15 ends (HASH id -> end)
 -- ARGV 1 claim token  2 length, 3 first and 4 last entry of the packed claim before  5 the packed claim after
 --      ('': it ends)  6 repeated (1: an earlier run may have happened)  7 removed  8 back  9 dead  10 parks: how many
 --      11 of back, retries  12 of back, parked  13 of removed, suspected duplicates  14 of removed, its first: outbox
---      messages  15 of these, its first: those that the ledger tells of  16 the fate ("p" published, "c" dropped) and
+--      messages  15 of these, its first: those that go into the ledger  16 the fate ("p" published, "c" dropped) and
 --      the token of each, 17 bytes  17 tombstone_ms  18 of removed, dropped; then per removed: id; per back: id, score
 --      (or "+" and a delay in ms), attempts ('': as they are, '-': none); per dead: id, due_ms, attempts, reason; per
 --      park: slot, since_ms (0: now), route, reason; then the entries in tags of what was removed; then, with a history, per
@@ -22,7 +22,7 @@ local parks_at = dead_at + 4 * dead
 local tags_at, ends_at = parks_at + 4 * parks, #ARGV + 1
 if KEYS[15] then ends_at = #ARGV - 1 - 2 * tonumber(ARGV[#ARGV - 1]) end
 
--- The entries tell this claim from one that a late repetition of its number has made.
+-- The entries distinguish this claim from one that a late repetition of its number made.
 local packed = redis.call('HGET', KEYS[3], token)
 if not packed or #packed ~= before or string.sub(packed, 1, #first) ~= first or string.sub(packed, -#last) ~= last then
   if ARGV[6] == '1' then return after ~= '' and packed == after and 0 or 1 end
@@ -42,8 +42,8 @@ for i = dead_at, parks_at - 4, 4 do
   died[#died + 1], died[#died + 2] = now_ms, ARGV[i]
   letters[#letters + 1], letters[#letters + 2] = ARGV[i], ARGV[i + 1] .. ':' .. ARGV[i + 2] .. ':' .. #ARGV[i + 3] .. ':' .. ARGV[i + 3] .. stored
 end
--- Redis keeps a small hash in one list, and each search in it looks at all: a
--- value so long makes it a table, for as long as it is not empty.
+-- Redis keeps a small hash as one list, and each search scans all of it: a value
+-- this long makes it a table, until it is empty.
 local function put(key, entries)
   if #entries == 0 then return end
   redis.call('HSET', key, '', string.rep(' ', 65), unpack(entries))
@@ -57,7 +57,7 @@ if tried > 0 and tried <= 512 and removed > 16 then put(KEYS[5], {'', ''}) end
 if removed > 0 then redis.call('HDEL', KEYS[2], unpack(ARGV, 19, 18 + removed)) end
 if removed > 0 and tried > 0 then redis.call('HDEL', KEYS[5], unpack(ARGV, 19, 18 + removed)) end
 if ends_at > tags_at then redis.call('ZREM', KEYS[13], unpack(ARGV, tags_at, ends_at - 1)) end
--- A late writer of a row must not bring its message back: the ledger keeps it out, and once that has forgotten, a tombstone.
+-- A late writer of a row must not create its message again: the ledger prevents that, and once it has forgotten, a tombstone.
 local traced, told = tonumber(ARGV[14]), tonumber(ARGV[15])
 for n = 1, traced do
   local fate, ended = string.sub(ARGV[16], n * 17 - 16, n * 17 - 16), string.sub(ARGV[16], n * 17 - 15, n * 17)
@@ -86,7 +86,7 @@ if dead > 0 then
   redis.call('HSET', KEYS[7], unpack(letters))
 end
 for i = parks_at, parks_at + 4 * parks - 4, 4 do
-  -- The same route keeps since when it is parked, unless that was by an operator's will.
+  -- The same route keeps the instant at which it was parked, unless it was paused or above its rate.
   local route = ' ' .. #ARGV[i + 2] .. ':' .. ARGV[i + 2]
   local since, rest = string.match(redis.call('HGET', KEYS[9], ARGV[i]) or '', '^(%d+)(.*)$')
   local reason = ' ' .. string.sub(rest or '', #route + 1) .. ' '

@@ -1,4 +1,4 @@
--- tagged: the messages that have a tag, in the order of their ids, from one on; and where each is.
+-- tagged: return the messages that have a tag, in the order of their ids, from one on; and where each is.
 -- KEYS 1 tags (ZSET tag, NUL, id -> 0)  2 due (ZSET id -> score)  3 msg (HASH id -> stored)
 --      4 dead (ZSET id -> died_ms)  5 meta (HASH)
 -- ARGV 1 epoch  2 tag  3 id that they come after ('': none)  4 count

@@ -1,8 +1,8 @@
--- touch: write without changing anything, so that a WAIT or WAITAOF behind it covers all that was
--- written before: from Redis 8 and Valkey 8 on they cover the connection's own writes only.
+-- touch: write without changing anything, so that a WAIT or WAITAOF after it covers all earlier
+-- writes: from Redis 8 and Valkey 8 on they cover the connection's own writes only.
 -- KEYS 1 meta of a shard, or the layout (HASH)
 -- ARGV none
--- RETURNS 1; 0 where the hash is missing, which is not made
+-- RETURNS 1; 0 if the hash is missing, which is not made
 -- COST O(1). CLOCK none. The first write is one that a full Redis allows.
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if not epoch then return 0 end

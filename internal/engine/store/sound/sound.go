@@ -62,7 +62,7 @@ const (
 	ManyEnds    Kind = "many_ends"    // there are more than the queue keeps
 )
 
-// Finding is one thing that is wrong.
+// Finding is one inconsistency.
 type Finding struct {
 	Kind Kind
 	// Name is the message's identity in Redis, see [message.Member], or a token; empty

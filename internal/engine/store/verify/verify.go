@@ -56,10 +56,10 @@ type Breach struct {
 
 // verification is the verification of one queue.
 type verification struct {
-	queue  *store.Queue
-	asked  Options
-	found  func(Breach) error
-	layout *store.Layout
+	queue   *store.Queue
+	options Options
+	report  func(Breach) error
+	layout  *store.Layout
 
 	pace pace
 }
@@ -73,7 +73,7 @@ type pace struct {
 // Run checks all shards of a queue in small steps and calls found for each breach. An error of
 // found ends it. Its own error is [store.ErrNoLayout] if nobody has used the queue.
 func Run(ctx context.Context, queue *store.Queue, asked Options, found func(Breach) error) (err error) {
-	v := &verification{queue: queue, asked: asked, found: found, pace: pace{began: time.Now()}}
+	v := &verification{queue: queue, options: asked, report: found, pace: pace{began: time.Now()}}
 	if v.layout, err = queue.AwaitLayout(ctx); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (v *verification) stats(ctx context.Context, shard int) (inspect.ShardStats
 }
 
 func (v *verification) shard(ctx context.Context, shard int, stats *inspect.ShardStats) error {
-	w := &walk{verification: v, shard: shard, keys: v.layout.Keys()[shard], said: map[sound.Finding]bool{}}
+	w := &walk{verification: v, shard: shard, keys: v.layout.Keys()[shard], reported: map[sound.Finding]bool{}}
 	if err := w.whole(ctx, stats); err != nil {
 		return err
 	}
@@ -135,8 +135,8 @@ type walk struct {
 	*verification
 	shard int
 	keys  keys.Shard
-	// said are the breaches reported so far, since a message in several keys is met several times.
-	said map[sound.Finding]bool
+	// reported are the breaches reported so far, since a message in several keys is met several times.
+	reported map[sound.Finding]bool
 }
 
 // whole checks the shard's counters and epoch.
@@ -205,7 +205,7 @@ func (w *walk) mend(ctx context.Context, suspect sound.Finding, life string, mos
 	err = w.queue.Repeat(ctx, func(*store.Layout) error {
 		cmd, err := w.queue.Run(ctx, scripts.Mend,
 			[]string{k.Due, k.Msg, k.Claims, k.Deadlines, k.Attempts, k.Dead, k.DeadMsg, k.Meta, k.Gone, k.GoneTTL, k.Tags, ended, ends},
-			string(suspect.Kind), suspect.Name, scripts.Flag(w.asked.Mend), suspect.Tag, life,
+			string(suspect.Kind), suspect.Name, scripts.Flag(w.options.Mend), suspect.Tag, life,
 			lostDeadline.Milliseconds(), lostTombstone.Milliseconds(), most, endsAtOnce)
 		if err != nil {
 			return err
@@ -217,24 +217,24 @@ func (w *walk) mend(ctx context.Context, suspect sound.Finding, life string, mos
 }
 
 func (w *walk) breach(f sound.Finding, mended bool) error {
-	if w.said[f] {
+	if w.reported[f] {
 		return nil
 	}
-	if len(w.said) < saidMost {
-		w.said[f] = true
+	if len(w.reported) < saidMost {
+		w.reported[f] = true
 	}
-	return w.found(Breach{Finding: f, Shard: w.shard, Mended: mended})
+	return w.report(Breach{Finding: f, Shard: w.shard, Mended: mended})
 }
 
 // step counts entries, keeps the pace, and reports progress.
 func (w *walk) step(ctx context.Context, entries int) error {
 	p := &w.pace
 	p.looked += int64(entries)
-	if w.asked.Progress != nil {
-		w.asked.Progress(p.looked, max(p.looked, p.total))
+	if w.options.Progress != nil {
+		w.options.Progress(p.looked, max(p.looked, p.total))
 	}
-	if w.asked.Rate > 0 {
-		due := time.Duration(float64(p.looked) / float64(w.asked.Rate) * float64(time.Second))
+	if w.options.Rate > 0 {
+		due := time.Duration(float64(p.looked) / float64(w.options.Rate) * float64(time.Second))
 		wait.Sleep(ctx, due-time.Since(p.began))
 	}
 	return ctx.Err()

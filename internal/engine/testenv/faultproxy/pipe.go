@@ -157,7 +157,7 @@ func (l *pipe) waitUntil(instant time.Time) bool {
 	}
 }
 
-// returnReplies goes on reading after the client has left, for deliver's sake.
+// returnReplies continues to read after the client has left, for deliver's sake.
 func (l *pipe) returnReplies() {
 	buf := make([]byte, chunkBytes)
 	var mute bool // a reply was lost, or the client has left

@@ -87,7 +87,7 @@ func (p *Proxy) SwallowReplies(on bool) { p.set(func(f *faults) { f.swallow = on
 // as after a healed partition, even if the sender has closed meanwhile.
 func (p *Proxy) Blackhole(on bool) { p.set(func(f *faults) { f.blackhole = on }) }
 
-// Refuse closes new connections at once; live ones go on.
+// Refuse closes new connections at once; live ones stay open.
 func (p *Proxy) Refuse(on bool) { p.set(func(f *faults) { f.refuse = on }) }
 
 // Delay holds each request for d. It still arrives when the client gives up

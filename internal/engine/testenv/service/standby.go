@@ -8,7 +8,7 @@ import (
 )
 
 // postgresCopier copies the primary that listens on the second argument once,
-// with all that a standby needs to follow it, and goes on as the other servers do.
+// with all that a standby needs to follow it, and continues like the other servers.
 const postgresCopier = `
 [ -e data/PG_VERSION ] || PGPASSWORD=` + databaseUser + ` "$1/pg_basebackup" --pgdata=data --host=127.0.0.1 --port="$2" \
 	--username=` + databaseUser + ` --write-recovery-conf --checkpoint=fast --no-sync || exit 1

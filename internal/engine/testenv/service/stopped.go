@@ -11,7 +11,7 @@ import (
 )
 
 // pause stops the processes and waits until every thread of the leader and of
-// its children has stopped: a thread that runs on another core goes on for a
+// its children has stopped: a thread that runs on another core continues for a
 // moment after SIGSTOP, and may make another child. If there is no /proc it
 // returns at once.
 func (p *process) pause() error {

@@ -1,5 +1,5 @@
--- The topics that the caller may touch, {topic: true}, of a list with each behind its length and a colon; nil of an empty
--- list: it may touch all. A message whose topic cannot be read is of none of them.
+-- Returns the topics that the caller may touch, {topic: true}, from a list in which each follows its length and a colon; nil
+-- for an empty list: it may touch all. A message whose topic cannot be read belongs to none of them.
 local function limit(list)
   local topics, at = list ~= '' and {} or nil, 1
   while at <= #list do

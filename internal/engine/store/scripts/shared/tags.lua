@@ -1,6 +1,6 @@
--- Puts a message's tags into the index (ZADD) or takes them out (ZREM). The header that holds them is the first of
--- what is stored, whose topic stands at that place; see message.Encode. A message without tags costs no command.
--- Returns how many tags it has, for the script to end before it takes long.
+-- Puts a message's tags into the index (ZADD) or takes them out (ZREM). The header that holds them is the first one of
+-- the stored message, whose topic is at that place; see message.Encode. A message without tags costs no command.
+-- Returns how many tags it has, so that the script can end before it takes long.
 -- CALLS ZADD or ZREM.
 local function tags(command, index, id, stored, at)
   local function number(from) -- of one byte or two, and where it ends
@@ -10,7 +10,7 @@ local function tags(command, index, id, stored, at)
   end
   local length, start = number(at)
   at = start + length + 1 -- behind the topic and the number of headers
-  -- Without headers the body stands here, which may look like one.
+  -- Without headers the body is here, which may look like one.
   if string.byte(stored, at - 1) == 0 or string.sub(stored, at, at + 10) ~= '\10delay-tags' then return 0 end
   length, start = number(at + 11)
   local entries, count = {}, 0

@@ -1,4 +1,4 @@
--- The topic of a message: of what is stored of it, from the place on at which that has the topic's length.
+-- Returns the topic of a stored message, given the place of the topic's length.
 local function topic_of(stored, at)
   local length, start = string.byte(stored, at) or 0, at + 1
   if length > 127 then length, start = length % 128 + (string.byte(stored, start) or 0) * 128, start + 1 end

@@ -1,5 +1,5 @@
--- What is stored, under another token: the first that it had stays with it as the header delay-uid, in front of the
--- other headers but the tags, and names the message to consumers; see message.UID.
+-- Returns the stored message under another token: its first token stays as the header delay-uid, before all
+-- headers but the tags, and names the message to consumers; see message.UID.
 -- CALLS nothing.
 local function renamed(stored, token)
   local function number(from) -- of one byte or two, and where it ends
@@ -13,16 +13,16 @@ local function renamed(stored, token)
   local count_at = at + length
   local head, count = string.sub(stored, 1, 14) .. token, string.byte(stored, count_at) or 127
   at = count_at + 1
-  local others = count -- What is behind them is the body, which may look like a header.
+  local others = count -- After them comes the body, which may look like a header.
   if others > 0 and string.sub(stored, at, at + 10) == '\10delay-tags' then
     length, at = number(at + 11)
     at, others = at + length, others - 1
   end
-  -- No message has as many headers, but one that somebody has written otherwise.
+  -- No message has as many headers, unless somebody else wrote it.
   if others > 0 and string.sub(stored, at, at + 9) == '\9delay-uid' or count > 126 then
     return head .. string.sub(stored, 31)
   end
-  if string.find(first, '[^!-~]') then -- Somebody has written it into a row, and no header may hold it.
+  if string.find(first, '[^!-~]') then -- Somebody wrote it into a row, and no header may hold it.
     first = string.gsub(first, '.', function(byte) return string.format('%02x', string.byte(byte)) end)
   end
   return head .. string.sub(stored, 31, count_at - 1) .. string.char(count + 1)

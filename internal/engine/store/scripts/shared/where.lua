@@ -1,4 +1,4 @@
--- Where a message of a shard is: 2 it waits, 3 in flight, 4 dead, 8 gone; and its score, or when it died.
+-- Returns where a message of a shard is: 2 it waits, 3 in flight, 4 dead, 8 gone; and its score, or when it died.
 local function where(due, msg, dead, id)
   local waits = redis.call('ZSCORE', due, id)
   if waits then return 2, waits + 0 end
