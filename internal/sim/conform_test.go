@@ -48,6 +48,25 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// TestPutMeetsItsOwnMessage: a call has both rows of an identity, of which a reschedule came first.
+func TestPutMeetsItsOwnMessage(t *testing.T) {
+	const nowMs = 1_790_000_000_000
+	older, newer := "~r00000000000001", "~r00000000000002"
+	h := head{"1-x", [2]int64{nowMs, nowMs + 1000}}
+	_, diff := shortened(t, &simulated{}, placed("q"), []step{
+		{us: nowMs * 1000, verb: &fence{h.Epoch, "1|", true}},
+		{us: nowMs * 1000, verb: &reschedule{
+			head: h, Run: 1, TombMs: 60_000, Last: true, BytesMax: 1000,
+			List: []move{{Token: "r000000000000003", ID: "1", When: when{0, nowMs + 5}, Row: newer, Target: older}},
+		}},
+		{us: nowMs * 1000, verb: &put{head: h, BytesMax: 1000, List: []row{
+			{note: note{ID: "1", Token: newer, Topic: "t"}, DueMs: nowMs + 5, Mark: "0"},
+			{note: note{ID: "1", Token: older, Topic: "t"}, DueMs: nowMs + 9, Mark: "0"},
+		}}},
+	}, true)
+	require.Empty(t, diff)
+}
+
 // server is a Redis with a clock that is set.
 type server interface {
 	// reset removes all keys.
