@@ -37,10 +37,11 @@ SEEDS ?= 2000
 CUTS ?= 20
 SCHEDULES ?= 60
 OPS ?= 100000
+CONFORM ?= 1
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick conformance rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +70,9 @@ sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM
 	go run ./internal/sim/overlay $(CACHE)/sim
 	go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
 	cd internal/sim && $(CACHE)/sim/sim.test -test.run '$(if $(SEED),TestSimulation$$,TestSimulation$$|TestReplays)' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
+
+conformance: services ## Hold each script against its oracle, by chance, in process and on redis-server with a clock of ours (OPS, CONFORM).
+	$(SERVICES) -only redis go test -count=1 -timeout 6h -v -run 'TestConformance$$' ./internal/sim -operations $(OPS) -conform $(CONFORM)
 
 rates: services ## Check the counters and the alerts with Prometheus' own engine (TEST_FLAGS).
 	$(SERVICES) -only redis,nats,postgres go test -C test/thirdparty $(TEST_FLAGS) -parallel 8 ./rates

@@ -162,6 +162,7 @@ func (e *engine) call(l *lua.LState, raises bool) int {
 			l.RaiseError("ERR a redis command takes texts and numbers, not %s as argument %d of %s", v.Type(), i, args[0])
 		}
 	}
+	e.server.commands++
 	reply := e.server.do(args)
 	if err, failed := reply.(redisError); failed && raises {
 		l.RaiseError("%s", string(err))

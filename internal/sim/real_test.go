@@ -20,7 +20,7 @@ local at = real.call('HMGET', 'sim:clock', 's', 'us')
 local at_ms = at[1] * 1000 + math.floor(at[2] / 1000)
 local function over(key)
   local till = real.call('HGET', 'sim:until', key)
-  if till and till + 0 <= at_ms then real.call('DEL', key) real.call('HDEL', 'sim:until', key) return nil end
+  if till and till + 0 < at_ms then real.call('DEL', key) real.call('HDEL', 'sim:until', key) return nil end
   return till and till - at_ms
 end
 local function run(call, name, key, ...)

@@ -21,6 +21,7 @@ type redisServer struct {
 	until  map[string]time.Time
 
 	changes   int      // of any key
+	commands  int      // that scripts have run
 	process   int      // another one after a failover
 	script    string   // the verb of the script that runs
 	ran       string   // the verb of the script that ran last, or the command
@@ -65,7 +66,7 @@ var errWrongType = redisError("WRONGTYPE Operation against a key holding the wro
 func (s *redisServer) nowMs() time.Time { return s.now().Truncate(time.Millisecond) }
 
 func (s *redisServer) expire(key string) {
-	if until, ok := s.until[key]; ok && !s.nowMs().Before(until) {
+	if until, ok := s.until[key]; ok && s.nowMs().After(until) { // As Redis: at the instant itself it is there.
 		s.changes++
 		delete(s.values, key)
 		delete(s.until, key)

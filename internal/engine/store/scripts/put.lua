@@ -25,7 +25,7 @@ local settled = redis.call('HLEN', KEYS[7]) > 0 and redis.call('HMGET', KEYS[7],
 
 -- What became of the token: its message is here, under this token or the one that
 -- replaced it, or has ended; otherwise what is in the way, nil if nothing is.
-local bytes_max, bytes, hops = tonumber(ARGV[5]), 0, 0
+local bytes_max, bytes, hops, ours = tonumber(ARGV[5]), 0, 0, {} -- ours: id -> its place, of what this call has created
 local function trace(id, token, n)
   local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
   if hops > 256 or bytes > 0 and bytes + length > bytes_max then return 0, 0 end
@@ -36,6 +36,7 @@ local function trace(id, token, n)
   local theirs = stored or stop and string.sub(dead, stop + length + 1) or ''
   local score, moved = redis.call('ZSCORE', KEYS[1], id)
   local due = score and (string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (%-?%d+)$') or math.fmod(score, 2 ^ 42)) + 0
+    or ours[id] and ARGV[5 * ours[id] + 2] + 0
   for hop = 1, 8 do
     if string.sub(theirs, 15, 30) == token then return 12, due or 0 end
     local what = gone[n] or settled[n]
@@ -56,7 +57,7 @@ local function trace(id, token, n)
   if stored then return due and 2 or 3, due or 0 end
 end
 
-local reply, entries, marked, ends, expiry, ours, earliest = {0, now_ms}, {}, {}, {}, {}, {}, nil
+local reply, entries, marked, ends, expiry, earliest = {0, now_ms}, {}, {}, {}, {}, nil
 for n, token in ipairs(tokens) do
   local id, due, stored = ARGV[5 * n + 1], tonumber(ARGV[5 * n + 2]), ARGV[5 * n + 5]
   local code, detail
