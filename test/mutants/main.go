@@ -9,9 +9,9 @@
 // script's mutant is given to the simulation, whose Redis runs it, as a fault of test/breaks is. The
 // tree is not changed: the compiler is given the files in place of those of the tree.
 //
-// Of all mutants, -n are drawn by -seed. Each is tried with the tests of its package that need no
-// server, then with the simulation of the whole. A test that fails, or that takes five times
-// as long as without a mutant, has killed it.
+// Of all mutants, -n are drawn by -seed. Each is tried with the tests of its package (those that need no
+// server, unless command services has started some), a script's with its oracle; then with the simulation of the whole. A test
+// that fails, or that takes five times as long as without a mutant, has killed it.
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -208,9 +209,7 @@ func build(ctx context.Context, dir string, replaced map[string]string, drawn []
 	if err != nil {
 		return nil, err
 	}
-	for path, with := range replaced {
-		overlay.Replace[path] = with
-	}
+	maps.Copy(overlay.Replace, replaced)
 	if text, err = json.Marshal(overlay); err == nil {
 		err = os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600)
 	}
@@ -220,11 +219,21 @@ func build(ctx context.Context, dir string, replaced map[string]string, drawn []
 	killers := map[string]*killer{"": {dir: "internal/sim", args: []string{"-test.run=^TestSimulation$", "-seeds", strconv.Itoa(seeds)}}}
 	for _, m := range drawn {
 		for _, folder := range m.folders() {
-			killers[folder] = &killer{dir: folder, args: []string{"-test.failfast"}}
+			k := &killer{dir: folder, args: []string{"-test.failfast"}}
+			switch {
+			case folder == oracle:
+				k.dir, k.args = "internal/sim", append(k.args, "-test.run=^TestConformance$/^in_process$", "-operations=10000")
+			case strings.HasPrefix(folder, "internal/outbox/"):
+				k.args = append(k.args, "-test.run="+machines)
+			case folder == "internal/jobs":
+				k.args = append(k.args, "-test.run=Stop|Pace")
+			}
+			killers[folder] = k
 		}
 	}
 	for folder, k := range killers {
 		k.program, k.limit = filepath.Join(dir, strings.ReplaceAll(k.dir, "/", "_")+".test"), time.Hour
+		// What was built already is taken from the compiler's cache.
 		out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", k.program, module+k.dir).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", k.dir, err, out)
@@ -250,10 +259,17 @@ func (m mutant) try(ctx context.Context, killers map[string]*killer) (by string,
 	return by, err
 }
 
+// oracle stands for the tests of the scripts by themselves.
+const oracle = "oracle"
+
+// machines are the tests of the outbox that need no database; others start one.
+const machines = "^Test(Judge|Judgement|JudgeErrors|PutVerdicts|Ended|MaybeOut|NewRows.*|BatchAfter.*|SlowWay.*|LateCommitIs.*|Sight|ALook.*|SomebodyLooks.*|Lane|Screen.*|ALostQueue.*|WhoseTheRows.*|Comparison|Turns|Backlog)"
+
 // folders are the packages whose tests may notice the mutant.
 func (m mutant) folders() (folders []string) {
 	switch folder := filepath.Dir(m.file); {
-	case filepath.Ext(m.file) == ".lua": // The simulation alone runs it.
+	case filepath.Ext(m.file) == ".lua":
+		folders = []string{oracle}
 	case strings.HasPrefix(folder, "internal/poller/"):
 		folders = []string{folder, "internal/poller"}
 	default:

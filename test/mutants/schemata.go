@@ -76,7 +76,7 @@ func (s *schema) visit(node ast.Node) bool {
 		}
 	case *ast.ReturnStmt:
 		for _, e := range n.Results {
-			if b, isBinary := e.(*ast.BinaryExpr); isBinary && slices.Contains([]token.Token{token.EQL, token.NEQ, token.LSS, token.GTR, token.LEQ, token.GEQ}, b.Op) {
+			if b, isBinary := e.(*ast.BinaryExpr); isBinary && (b.Op == token.EQL || b.Op == token.NEQ || slices.Contains(orders, b.Op)) {
 				s.negate(e)
 			}
 		}
@@ -104,17 +104,20 @@ func (s *schema) short(n ast.Node) string {
 
 func (s *schema) negate(e ast.Expr) { s.add(e, "negate", "mutantNot(%d, ", ")") }
 
+// orders are the operators whose limit is changed.
+var orders = []token.Token{token.LSS, token.LEQ, token.GTR, token.GEQ}
+
 // operator changes the limit of a comparison, or and to or.
 func (s *schema) operator(n *ast.BinaryExpr) {
 	from, to := s.offset(n.OpPos), s.offset(n.Y.Pos())
-	switch n.Op {
-	case token.LSS, token.LEQ, token.GTR, token.GEQ:
+	switch {
+	case slices.Contains(orders, n.Op):
 		s.add(n, "limit of "+n.Op.String()+":", "mutantCompare(%d, ", `, "`+n.Op.String()+`")`)
 		s.cuts = append(s.cuts, cut{from, to, ", "})
-	case token.LAND:
+	case n.Op == token.LAND:
 		s.add(n, "or:", "mutantAnd(%d, ", " })")
 		s.cuts = append(s.cuts, cut{from, to, ", func() bool { return "})
-	case token.LOR:
+	case n.Op == token.LOR:
 		s.add(n, "and:", "mutantOr(%d, ", " })")
 		s.cuts = append(s.cuts, cut{from, to, ", func() bool { return "})
 	}
