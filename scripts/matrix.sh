@@ -108,6 +108,8 @@ for kind in "$@"; do
 		program=$(wrapper "$kind-server")
 		combination "$kind" "$(version_of "$program")" DELAYBRIDGE_TEST_REDIS_SERVER="$program" -- \
 			$module/internal/engine/store/... $module/delay/...
+		combination "$kind-scripts" "$(version_of "$program")" DELAYBRIDGE_TEST_REDIS_SERVER="$program" "${brokerless[@]}" -- \
+			-run 'TestConformance|TestRealRedis' $module/internal/sim
 		;;
 	rabbitmq)
 		debian

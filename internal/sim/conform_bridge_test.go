@@ -677,7 +677,8 @@ func (v *members) ask(o *oracle) any {
 		bytes += int64(len(e.ID)) + e.size()
 		where, score := e.at()
 		isIn := where == store.InFlight || score >= slotSize || score >= v.MinMs && score < v.MaxMs
-		if isIn && (v.Topic == "" || e.Topic == v.Topic) && (v.Not == "" || !strings.HasPrefix(e.Token, v.Not)) {
+		id := e.ID[strings.IndexByte(e.ID, 0)+1:]
+		if isIn && (v.Topic == "" || e.Topic == v.Topic) && (v.Not == "" || !strings.HasPrefix(e.Token, v.Not)) && strings.HasPrefix(id, v.Prefix) {
 			list = append(list, e.ID, int64(where), score)
 		}
 	}
@@ -685,13 +686,30 @@ func (v *members) ask(o *oracle) any {
 }
 
 func (v *rows) ask(o *oracle) any {
-	list, bytes := []any{}, int64(0)
-	for _, e := range o.waiting() {
-		if bytes += e.size(); isRow(e.Token) {
-			list = append(list, e.ID, e.Token)
+	ids := v.Rest
+	if len(ids) == 0 {
+		for _, e := range o.waiting() {
+			ids = append(ids, e.ID)
 		}
 	}
-	return []any{"0", bytes, list, []any{}}
+	list, rest, bytes := []any{}, []any{}, int64(0)
+	for i, id := range ids {
+		e, size := o.messages[id], int64(0)
+		isThere := e != nil && e.where != store.Dead
+		if isThere {
+			size = e.size()
+		}
+		if bytes > 0 && bytes+size > v.BytesMax {
+			for _, id := range ids[i:] {
+				rest = append(rest, id)
+			}
+			break
+		}
+		if bytes += size; isThere && isRow(e.Token) {
+			list = append(list, id, e.Token)
+		}
+	}
+	return []any{"0", bytes, list, rest}
 }
 
 func (v *scan) ask(o *oracle) any {

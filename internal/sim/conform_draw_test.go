@@ -123,11 +123,17 @@ func init() {
 		{1, 1, 0, func(l *lane) verb { return &members{head: l.epoch(), IDs: l.some(4)} }},
 		{1, 1, 0, func(l *lane) verb {
 			return &members{
-				head: l.epoch(), Pages: true, Topic: one(l, "", "t"), Not: one(l, "", "~"), MinMs: one(l, 0, l.o.now()), MaxMs: one(l, 1<<53, l.o.now()),
+				head: l.epoch(), Pages: true, Topic: one(l, "", "t"), Not: one(l, "", "~"), Prefix: one(l, "", "", "1"), MinMs: one(l, 0, l.o.now()), MaxMs: one(l, 1<<53, l.o.now()),
 			}
 		}},
 		{1, 1, 0, func(*lane) verb { return &scan{} }},
-		{0, 2, 0, func(*lane) verb { return &rows{} }},
+		{0, 2, 0, func(l *lane) verb {
+			v := &rows{BytesMax: one(l, 1<<20, l.bytes())}
+			if l.in(3) {
+				v.Rest = l.some(4)
+			}
+			return v
+		}},
 		{0, 0, 10, (*lane).layout},
 		{0, 0, 10, (*lane).change},
 		{0, 0, 10, func(l *lane) verb { return &heartbeat{l.instance(), one[int64](l, 5, 500, 30_000)} }},

@@ -650,6 +650,7 @@ type members struct {
 	IDs          []string
 	Pages        bool // instead of them
 	Topic, Not   string
+	Prefix       string // of ids without their keys
 	MinMs, MaxMs int64
 }
 
@@ -658,7 +659,7 @@ func (v *members) run(k home) (*scripts.Script, []string, []any) {
 	if v.Pages {
 		cursor = "0"
 	}
-	args := []any{v.Epoch, cursor, many, "*", v.Topic, "", v.Not, v.MinMs, v.MaxMs}
+	args := []any{v.Epoch, cursor, many, "*", v.Topic, v.Prefix, v.Not, v.MinMs, v.MaxMs}
 	for _, id := range v.IDs {
 		args = append(args, id)
 	}
@@ -667,10 +668,17 @@ func (v *members) run(k home) (*scripts.Script, []string, []any) {
 
 func (v *members) most() int { return 4 + 3*(len(v.IDs)+int(flagged(v.Pages))*idsMax) }
 
-type rows struct{}
+type rows struct {
+	BytesMax int64
+	Rest     []string // of a page; none: a page
+}
 
 func (v *rows) run(k home) (*scripts.Script, []string, []any) {
-	return scripts.Rows, []string{k.Due, k.Msg}, []any{"0", many, 1 << 20}
+	args := []any{"0", many, v.BytesMax}
+	for _, id := range v.Rest {
+		args = append(args, id)
+	}
+	return scripts.Rows, []string{k.Due, k.Msg}, args
 }
 
 func (v *rows) most() int { return 1 + 2*idsMax }

@@ -252,6 +252,9 @@ func (s *redisServer) do(args []string) any {
 		}
 		return n
 	default:
+		if least := fewest[name]; len(args) < least {
+			return redisError("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
+		}
 		if name[0] == 'H' {
 			return s.doHash(name, args[1], args[2:])
 		}
@@ -261,6 +264,9 @@ func (s *redisServer) do(args []string) any {
 		return s.missing(name)
 	}
 }
+
+// fewest is how many words a command has at least whose members a script unpacks.
+var fewest = map[string]int{"HSET": 4, "HMGET": 3, "HDEL": 3, "ZADD": 4, "ZREM": 3, "ZMSCORE": 3}
 
 // missing is the answer to a command that is not made up here.
 func (s *redisServer) missing(name string) any {

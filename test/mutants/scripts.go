@@ -42,8 +42,8 @@ func scriptMutants(file, text string, first int) (all []mutant) {
 			if c.what == "without" {
 				line = strings.TrimSpace(text[at[0]:at[1]])
 			}
-			if strings.HasPrefix(strings.TrimSpace(line), "--") {
-				continue
+			if strings.Contains(text[strings.LastIndexByte(text[:at[0]], '\n')+1:at[0]], "--") {
+				continue // It is in a comment.
 			}
 			changed := text[:at[0]] + string(c.was.ExpandString(nil, c.is, text, at))
 			fault, err := json.Marshal(map[string]string{"verb": verb, "was": text[:at[1]], "is": changed})

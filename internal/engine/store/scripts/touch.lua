@@ -1,5 +1,5 @@
 -- touch: write without changing anything, so that a WAIT or WAITAOF after it covers all earlier
--- writes: from Redis 8 and Valkey 8 on they cover the connection's own writes only.
+-- writes. From Redis 8 and Valkey 8 on, these cover only the writes of their own connection.
 -- KEYS 1 meta of a shard, or the layout (HASH)
 -- ARGV none
 -- RETURNS 1; 0 if the hash is missing, which is not made
