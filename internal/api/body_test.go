@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -167,7 +168,8 @@ func TestSlowBody(t *testing.T) {
 	u := s.begin(t, `{"topic": "t"}`)
 	u.answer(false).refused(http.StatusRequestTimeout, "invalid")
 	_, err := u.in.ReadByte()
-	require.ErrorIs(t, err, io.EOF)
+	require.Error(t, err, "the connection is closed")
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
 // TestBytesInFlight: the bytes that a caller has sent are bounded, and those of all.
