@@ -88,7 +88,7 @@ func (s *schema) visit(node ast.Node) bool {
 
 // add has a mutant around a node, whose number is put into the text before it.
 func (s *schema) add(n ast.Node, what, before, after string) {
-	s.all = append(s.all, mutant{s.next, s.file, s.fset.Position(n.Pos()).Line, what + " " + s.short(n), fmt.Sprint("MUTANT=", s.next)})
+	s.all = append(s.all, mutant{s.next, s.file, s.fset.Position(n.Pos()).Line, what + " " + s.short(n), fmt.Sprint("MUTANT=", s.next), ""})
 	s.before = append(s.before, insertion{s.offset(n.Pos()), fmt.Sprintf(before, s.next)})
 	s.after = append(s.after, insertion{s.offset(n.End()), after})
 	s.next++

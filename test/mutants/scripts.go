@@ -23,7 +23,7 @@ var inScript = []struct {
 	{"or", regexp.MustCompile(` and `), " or "},
 	{"and", regexp.MustCompile(` or `), " and "},
 	{"negate", regexp.MustCompile(`\bif (.+?) then`), "if not ($1) then"},
-	{"minus", regexp.MustCompile(` \+ `), " - "},
+	{"minus", regexp.MustCompile(` \+ ([^0]|0\w)`), " - $1"}, // + 0 makes a number of a text, as - 0 does.
 	{"plus", regexp.MustCompile(` - `), " + "},
 	{"without", regexp.MustCompile(`(?m)^\s*(redis\.p?call\(.*\)|tags\(.*\)|\w+ = \w+ [+-] \w+)$`), ""},
 }
@@ -53,7 +53,7 @@ func scriptMutants(file, text string, first int) (all []mutant) {
 			line = strings.TrimSpace(line)
 			all = append(all, mutant{
 				first + len(all), file, 1 + strings.Count(text[:at[0]], "\n") + strings.Count(text[at[0]:at[1]], "\n"),
-				fmt.Sprintf("%s: %s", c.what, line[:min(len(line), 100)]), "SIM_FAULT=" + string(fault),
+				fmt.Sprintf("%s: %s", c.what, line[:min(len(line), 100)]), "SIM_FAULT=" + string(fault), changed + text[at[1]:],
 			})
 		}
 	}
