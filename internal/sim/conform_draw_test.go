@@ -240,7 +240,19 @@ func (l *lane) head() head {
 // epoch is for what only reads, and has no span.
 func (l *lane) epoch() head { return head{Epoch: l.head().Epoch} }
 
-func (l *lane) bytes() int64  { return one[int64](l, 1<<20, 1<<20, 1<<20, 1<<20, 1, 60, 150, 400) }
+// bytes is a limit; at times what some messages have, to the byte.
+func (l *lane) bytes() (limit int64) {
+	if !l.in(6) {
+		return one[int64](l, 1<<20, 1<<20, 1<<20, 1<<20, 1, 60, 150, 400)
+	}
+	for _, id := range l.some(3) {
+		if e := l.o.messages[id]; e != nil {
+			limit += e.size()
+		}
+	}
+	return max(1, limit)
+}
+
 func (l *lane) tombMs() int64 { return one[int64](l, 60_000, 60_000, 40) }
 func (l *lane) oldMs() int64  { return one(l, l.o.now(), l.o.now(), l.o.now()-100, 0) }
 func (l *lane) topics() (list []string) {
