@@ -195,6 +195,22 @@ func TestLostClaimsStayForAnAnswer(t *testing.T) {
 	assert.Equal(t, []*Batch{lost}, f.Prune())
 }
 
+// TestAbandon: at the end, what is being settled waits for its answer, and all else is left to be
+// reclaimed. It checks I13.
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	settled, decided := f.add("a"), f.add("b")
+	f.decide(settled, ack, 0)
+	f.decide(decided, ack, 0)
+	settled.Settle(0, f.routes)
+	f.Abandon()
+	assert.Equal(t, wait.Never, decided.SettleAt())
+	assert.Equal(t, []*Batch{decided}, f.Prune())
+	f.EndSettle(settled, true, 0)
+	assert.Equal(t, []*Batch{settled}, f.Prune())
+}
+
 // What is decided waits for the rest of its batch, for a while.
 func TestSettleAt(t *testing.T) {
 	t.Parallel()
