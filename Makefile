@@ -37,7 +37,6 @@ SEEDS ?= 2000
 CUTS ?= 20
 SCHEDULES ?= 60
 OPS ?= 100000
-CONFORM ?= 1
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
@@ -56,7 +55,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 	$(MAKE) sim SEEDS=1000
 	$(MAKE) rates console deploy moves
 	$(MAKE) power CUTS=2
-	$(MAKE) partitions SCHEDULES=3
+	$(MAKE) partitions SCHEDULES=6
 	$(MAKE) linear OPS=3000
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
@@ -71,8 +70,8 @@ sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM
 	go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
 	cd internal/sim && $(CACHE)/sim/sim.test -test.run '$(if $(SEED),TestSimulation$$,TestSimulation$$|TestReplays)' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
 
-conformance: services ## Hold each script against its oracle, by chance, in process and on redis-server with a clock of ours (OPS, CONFORM).
-	$(SERVICES) -only redis go test -count=1 -timeout 6h -v -run 'TestConformance$$' ./internal/sim -operations $(OPS) -conform $(CONFORM)
+conformance: services ## Hold each script against its oracle, by chance, in process and on redis-server whose clock is set (OPS, SEED).
+	$(SERVICES) -only redis go test -count=1 -timeout 6h -v -run 'TestConformance$$' ./internal/sim -operations $(OPS) $(if $(SEED),-conform $(SEED))
 
 rates: services ## Check the counters and the alerts with Prometheus' own engine (TEST_FLAGS).
 	$(SERVICES) -only redis,nats,postgres go test -C test/thirdparty $(TEST_FLAGS) -parallel 8 ./rates
@@ -91,8 +90,8 @@ power: ## Cut the power of Redis, PostgreSQL, NATS and the bridge, and look for 
 
 partitions: ## Cut the network between bridges, Redis, Sentinels, brokers and a database (SCHEDULES, SEED); needs root and /dev/net/tun.
 	go test -C test/thirdparty -count=1 -timeout=3h -v -parallel 6 ./partition -schedules $(SCHEDULES) $(if $(SEED),-seed $(SEED))
-linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS).
-	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS)
+linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS, SEED).
+	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS) $(if $(SEED),-seed $(SEED))
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/thirdparty -count=1 -run Current ./deploy -update

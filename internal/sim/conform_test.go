@@ -2,14 +2,12 @@ package sim
 
 import (
 	"cmp"
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -448,37 +446,21 @@ func (s *simulated) send(_ *testing.T, commands [][]string) []any {
 	return replies
 }
 
-// clocked is a real server with a clock of ours.
+// clocked is a real server whose clock stands, and is set.
 type clocked struct {
 	rdb    *redis.Client
-	clock  *os.File
+	clock  *testenv.Clock
 	loaded map[string]bool
 }
 
-// startClocked starts it with a clock that is preloaded, see testdata/clock.c.
 func startClocked(t *testing.T) server {
-	dir := t.TempDir()
-	library, file := filepath.Join(dir, "clock.so"), filepath.Join(dir, "clock")
-	out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-shared", "-fPIC", "-o", library, "testdata/clock.c").CombinedOutput()
-	require.NoError(t, err, "the clock of the server needs a C compiler (scripts/provision.sh): %s", out)
-	require.NoError(t, os.WriteFile(file, make([]byte, 8), 0o600))
-	s := &clocked{loaded: map[string]bool{}}
-	s.clock, err = os.OpenFile(file, os.O_WRONLY, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.clock.Close()) })
-	s.set(t, 1_790_000_000_000_000)
-	t.Setenv("DELAYBRIDGE_TEST_CLOCK", file)
-	t.Setenv("LD_PRELOAD", library)
-	private := testenv.StartRedis(t, debuggable(t)...)
-	require.NoError(t, os.Unsetenv("LD_PRELOAD"))
+	private, clock := testenv.StartRedisWithClock(t, debuggable(t)...)
+	s := &clocked{clock: clock, loaded: map[string]bool{}}
 	options, err := redis.ParseURL(private.URL())
 	require.NoError(t, err)
 	options.Protocol, options.PoolSize, options.ReadTimeout = 2, 1, time.Minute
 	s.rdb = redis.NewClient(options)
 	t.Cleanup(func() { require.NoError(t, s.rdb.Close()) })
-	at, err := s.rdb.Time(t.Context()).Result()
-	require.NoError(t, err)
-	require.Equal(t, int64(1_790_000_000_000_000), at.UnixMicro(), "the server's clock is ours")
 	// From Redis 8.0 on, the server removes a key in the millisecond in which a command still finds it. By itself it shall not.
 	require.NoError(t, s.rdb.Do(t.Context(), "DEBUG", "SET-ACTIVE-EXPIRE", "0").Err())
 	info := s.rdb.InfoMap(t.Context(), "server").Val()["Server"]
@@ -498,10 +480,7 @@ func debuggable(t *testing.T) []string {
 
 func (s *clocked) reset(t *testing.T) { require.NoError(t, s.rdb.FlushAll(t.Context()).Err()) }
 
-func (s *clocked) set(t *testing.T, us int64) {
-	_, err := s.clock.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(us)), 0) //nolint:gosec // it is positive
-	require.NoError(t, err)
-}
+func (s *clocked) set(_ *testing.T, us int64) { s.clock.Stop(time.UnixMicro(us)) }
 
 func (s *clocked) hints() []string { return nil }
 
@@ -531,7 +510,7 @@ func (s *clocked) send(t *testing.T, commands [][]string) []any {
 		}
 		answers[i] = pipe.Do(t.Context(), args...)
 	}
-	_, err := pipe.Exec(t.Context())
+	_, _ = pipe.Exec(t.Context()) // Each has its own error.
 	replies := make([]any, len(commands))
 	for i, answer := range answers {
 		reply, failed := answer.Result()
@@ -543,6 +522,5 @@ func (s *clocked) send(t *testing.T, commands [][]string) []any {
 		}
 		replies[i] = reply
 	}
-	_ = err // Each has its own.
 	return replies
 }

@@ -62,8 +62,8 @@
 // A story uses the scripts as production does, and judges what callers see. [TestConformance] (make conformance) runs each script
 // by itself, with arguments by chance, and knows each answer to the letter, each key, each hint, and how many commands may run: the
 // oracle in the files conform_*_test.go is the data model of package store over plain maps, told the time, and written from the headers
-// of the scripts. The same verbs go to a real server, whose clock of the day stands still and is set by a library that is preloaded
-// (testdata/clock.c). A difference is told by as few verbs as show it. Faults of command breaks are found, too (SIM_FAULT).
+// of the scripts. The same verbs go to a real server, whose clock stands still and is set ([testenv.StartRedisWithClock]).
+// A difference is told by as few verbs as show it. Faults of command breaks are found, too (SIM_FAULT).
 //
 // Our code must hold no mutex while it waits for Redis, or the bubble would stop.
 package sim

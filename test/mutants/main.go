@@ -30,7 +30,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -68,20 +67,19 @@ func main() {
 	n := flag.Int("n", 250, "how many mutants are drawn; 0: all")
 	seed := flag.Uint64("seed", 1, "which are drawn")
 	seeds := flag.Int("seeds", 40, "how many seeds of the simulation each is tried with")
-	jobs := flag.Int("jobs", 1, "how many are tried at the same time")
 	only := flag.String("only", "", "a part of the names of the files")
 	ids := flag.String("ids", "", "these alone, with commas between them")
 	list := flag.Bool("list", false, "list the mutants and try none")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *n, *seed, *seeds, *jobs, *only, *ids, *list); err != nil {
+	if err := run(ctx, *n, *seed, *seeds, *only, *ids, *list); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to be done
 	}
 }
 
-func run(ctx context.Context, n int, seed uint64, seeds, jobs int, only, ids string, list bool) error {
+func run(ctx context.Context, n int, seed uint64, seeds int, only, ids string, list bool) error {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
@@ -111,32 +109,22 @@ func run(ctx context.Context, n int, seed uint64, seeds, jobs int, only, ids str
 	if err != nil {
 		return err
 	}
-	began, survive, broken := time.Now(), make([]bool, len(drawn)), make([]error, len(drawn))
-	var trials sync.WaitGroup
-	room := make(chan struct{}, jobs)
-	for i, m := range drawn {
-		room <- struct{}{}
-		trials.Go(func() {
-			defer func() { <-room }()
-			by, err := m.try(ctx, dir, killers)
-			survive[i], broken[i] = by == "" && err == nil, err
-			fmt.Println(m, "|", by, err)
-		})
-	}
-	trials.Wait()
-	killed := 0
-	for i, m := range drawn {
-		switch {
-		case broken[i] != nil:
-			fmt.Println("CANNOT BE TRIED", m, broken[i])
-		case survive[i]:
-			fmt.Println("SURVIVES", m)
-		default:
-			killed++
+	began, survivors := time.Now(), []mutant(nil)
+	for _, m := range drawn {
+		by, err := m.try(ctx, dir, killers)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m, err)
 		}
+		if by == "" {
+			survivors = append(survivors, m)
+		}
+		fmt.Println(m, "|", by)
 	}
-	fmt.Printf("%d of %d are noticed, in %s\n", killed, len(drawn), time.Since(began).Round(time.Second))
-	return ctx.Err()
+	for _, m := range survivors {
+		fmt.Println("SURVIVES", m)
+	}
+	fmt.Printf("%d of %d are noticed, in %s\n", len(drawn)-len(survivors), len(drawn), time.Since(began).Round(time.Second))
+	return nil
 }
 
 // String says what is changed, and where.

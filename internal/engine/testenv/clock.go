@@ -29,3 +29,9 @@ func (c *Clock) Set(ahead time.Duration) {
 	c.t.Helper()
 	check(c.t, c.clock.Set(ahead))
 }
+
+// Stop has the clock that the server sees stand at an instant, until it is set or stopped again.
+func (c *Clock) Stop(at time.Time) {
+	c.t.Helper()
+	check(c.t, c.clock.Stop(at))
+}

@@ -30,4 +30,12 @@ func TestRedisClock(t *testing.T) {
 		assert.WithinRange(t, now, began.Add(ahead-time.Millisecond), began.Add(ahead+took+time.Millisecond))
 		assert.WithinRange(t, time.Unix(inScript, 0), now.Add(-time.Second), now.Add(took+time.Millisecond))
 	}
+	for _, at := range []int64{1_790_000_000_000_000, 1_700_000_000_000_001} {
+		clock.Stop(time.UnixMicro(at))
+		for range 2 {
+			now, err := client.Time(t.Context()).Result()
+			require.NoError(t, err)
+			assert.Equal(t, at, now.UnixMicro())
+		}
+	}
 }

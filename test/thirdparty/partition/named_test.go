@@ -40,9 +40,6 @@ type scenario struct {
 // TestNamedPartitions plays schedules that chance does not find soon.
 func TestNamedPartitions(t *testing.T) {
 	t.Parallel()
-	if *schedules < len(worlds) {
-		t.Skipf("needs at least %d schedules", len(worlds))
-	}
 	canary := world{broker: "nats", queueKeys: "canary: {topic: " + canaries + ", every: 1s}"}
 	list := []scenario{
 		{"the sentinels are alone", world{broker: "nats"}, (*site).sentinelsAlone},

@@ -40,8 +40,7 @@ type Network struct {
 	links map[Direction]Link
 	wires sync.WaitGroup
 
-	// passed and dropped count packets.
-	passed, dropped atomic.Int64
+	dropped atomic.Int64 // packets
 }
 
 // Host is one of a network's.
@@ -167,7 +166,6 @@ func (n *Network) pass(from *Host, packet []byte) {
 		n.dropped.Add(1)
 		return
 	}
-	n.passed.Add(1)
 	if link.Delay+link.Jitter == 0 {
 		_, _ = to.device.Write(packet) // A host that is gone hears nothing.
 		return

@@ -45,7 +45,7 @@ func (s *Server) preloadClock(ctx context.Context) (*Clock, error) {
 		return nil, err
 	}
 	library := filepath.Join(s.dir, "clock.so")
-	if said, err := exec.CommandContext(ctx, compiler, "-shared", "-fPIC", "-O1", "-o", library, source).CombinedOutput(); err != nil {
+	if said, err := exec.CommandContext(ctx, compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile the clock: %w: %s", err, said)
 	}
 	name := filepath.Join(s.dir, "clock")
@@ -58,8 +58,15 @@ func (s *Server) preloadClock(ctx context.Context) (*Clock, error) {
 }
 
 // Set has the clock show so much more than ours from now on, or less where it is negative.
-func (c *Clock) Set(ahead time.Duration) error {
-	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(nil, uint64(ahead.Microseconds())), 0) //nolint:gosec // the bits of a signed one
+func (c *Clock) Set(ahead time.Duration) error { return c.write(ahead.Microseconds(), 0) }
+
+// Stop has the clock stand at an instant until it is set or stopped again.
+func (c *Clock) Stop(at time.Time) error { return c.write(0, at.UnixMicro()) }
+
+// write sets what preload/clock.c reads.
+func (c *Clock) write(ahead, stands int64) error {
+	bits := binary.NativeEndian.AppendUint64(nil, uint64(ahead))                        //nolint:gosec // the bits of a signed one
+	_, err := c.file.WriteAt(binary.NativeEndian.AppendUint64(bits, uint64(stands)), 0) //nolint:gosec // as above
 	return err
 }
 
