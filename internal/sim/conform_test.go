@@ -1,13 +1,11 @@
 package sim
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"reflect"
 	"regexp"
 	"slices"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 var (
@@ -470,9 +469,9 @@ func startClocked(t *testing.T) server {
 
 // debuggable is what makes the server take DEBUG, which Redis 6 does anyway.
 func debuggable(t *testing.T) []string {
-	program := cmp.Or(os.Getenv("DELAYBRIDGE_TEST_REDIS_SERVER"), "redis-server")
-	version, err := exec.CommandContext(t.Context(), program, "--version").Output()
-	if err != nil || strings.Contains(string(version), " v=6.") {
+	version, err := service.RedisVersion(t.Context())
+	require.NoError(t, err)
+	if strings.Contains(version, " v=6.") {
 		return nil
 	}
 	return []string{"--enable-debug-command", "local"}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -85,13 +84,9 @@ func TestSplitLoses(t *testing.T) {
 
 func confirmsFsync(t *testing.T) bool {
 	t.Helper()
-	program := os.Getenv("DELAYBRIDGE_TEST_REDIS_SERVER")
-	if program == "" {
-		program = "redis-server"
-	}
-	text, err := exec.CommandContext(t.Context(), program, "--version").Output() //nolint:gosec // it is the tests' own
+	version, err := service.RedisVersion(t.Context())
 	require.NoError(t, err)
-	return regexp.MustCompile(`Redis server v=([89]|\d\d)\.`).Match(text)
+	return regexp.MustCompile(`Redis server v=([89]|\d\d)\.`).MatchString(version)
 }
 
 // both is a cut between some hosts and all others but those of a third group.

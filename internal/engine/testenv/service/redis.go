@@ -22,6 +22,20 @@ func redisProgram(name string) (string, error) {
 	return bin, nil
 }
 
+// RedisVersion is what the program that all tests take says of itself, as "Redis server v=7.0.15 …"
+// or "Valkey server v=8.1.1 …".
+func RedisVersion(ctx context.Context) (string, error) {
+	bin, err := redisProgram("")
+	if err != nil {
+		return "", err
+	}
+	text, err := exec.CommandContext(ctx, bin, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w", bin, err)
+	}
+	return string(text), nil
+}
+
 // StartRedis runs redis-server without persistence; args are appended to its
 // arguments and override ours, as in "--appendonly", "yes".
 func StartRedis(ctx context.Context, args ...string) (*Server, error) {
