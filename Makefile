@@ -37,10 +37,11 @@ SEEDS ?= 2000
 CUTS ?= 20
 SCHEDULES ?= 60
 OPS ?= 100000
+DURATION ?= 10m
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick conformance rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick conformance rates console deploy moves power partitions linear soak manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +91,10 @@ power: ## Cut the power of Redis, PostgreSQL, NATS and the bridge, and look for 
 
 partitions: ## Cut the network between bridges, Redis, Sentinels, brokers and a database (SCHEDULES, SEED); needs root and /dev/net/tun.
 	go test -C test/thirdparty -count=1 -timeout=3h -v -parallel 6 ./partition -schedules $(SCHEDULES) $(if $(SEED),-seed $(SEED))
+
+soak: services ## Run three bridges before each broker in turn while parts die and hang, and see that nothing grows (DURATION).
+	$(SERVICES) -only redis go test -count=1 -timeout=24h -v -run TestSoak ./test/trial -soak $(DURATION) $(if $(SEED),-seed $(SEED))
+
 linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS, SEED).
 	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS) $(if $(SEED),-seed $(SEED))
 

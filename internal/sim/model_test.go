@@ -73,13 +73,14 @@ type life struct {
 	removed    string // by which script
 	removedAt  time.Duration
 
-	isRow   bool        // it was scheduled with the outbox
-	row     int64       // of the outbox, once that is committed
-	wants   []time.Time // the due times that rows, and jobs, have asked for
-	ends    []string    // who may have ended it: other rows, clients, jobs
-	rowEnd  string      // as its row tells it
-	isOfJob bool        // a job has moved it
-	isLost  bool        // Redis has lost it, and nothing came back from before: a row's message is put back, and marked
+	isRow      bool        // it was scheduled with the outbox
+	row        int64       // of the outbox, once that is committed
+	wants      []time.Time // the due times that rows, and jobs, have asked for
+	ends       []string    // who may have ended it: other rows, clients, jobs
+	rowEnd     string      // as its row tells it
+	rowEndedAt time.Duration
+	isOfJob    bool // a job has moved it
+	isLost     bool // Redis has lost it, and nothing came back from before: a row's message is put back, and marked
 
 	revision    int64 // the last reschedule by a row that was done
 	isMarked    bool  // from the start: a copy may have been out then

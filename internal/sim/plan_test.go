@@ -52,7 +52,7 @@ func (d *decision) random() *rand.Rand { return rand.New(rand.NewPCG(d.seed, 7))
 const (
 	simHealed = 30 * time.Minute // until all is out, at the most
 	simSettle = time.Minute      // until all is out that is due
-	actLasts  = time.Minute
+	actLasts  = 20 * time.Second // Three times as long finds faults no sooner for the processor time that it takes.
 )
 
 // newPlan makes the plan of a seed, without those decisions.

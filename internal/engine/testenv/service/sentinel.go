@@ -206,11 +206,12 @@ func (s *Sentinel) Close() {
 
 // logs are the ends of several logs, with headings.
 func logs(servers []*Server) string {
-	const each = 3 << 10
 	var all strings.Builder
 	for _, server := range servers {
-		log := server.Log()
-		_, _ = fmt.Fprintf(&all, "== %s %s\n%s", server.name, server.Addr(), log[max(0, len(log)-each):])
+		_, _ = fmt.Fprintf(&all, "== %s %s\n%s", server.name, server.Addr(), end(server.Log()))
 	}
 	return all.String()
 }
+
+// end is what a reader needs of a log that is part of an error.
+func end(log string) string { return log[max(0, len(log)-3<<10):] }

@@ -116,7 +116,7 @@ func (s *Server) Start(ctx context.Context) error {
 	err = run.awaitReady(ctx, func(ctx context.Context) error { return s.ready(ctx, started) })
 	if err != nil {
 		run.release(true)
-		return fmt.Errorf("start %s: %w; its log:\n%s", s.name, err, s.Log())
+		return fmt.Errorf("start %s: %w; the end of its log:\n%s", s.name, err, end(s.Log()))
 	}
 	s.run = run
 	return nil
