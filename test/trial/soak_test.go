@@ -76,6 +76,10 @@ func soakRound(t *testing.T, w *trial.World, round int) {
 	require.NoError(t, happening.Wait(), "%s", harmed)
 
 	healed := time.Now()
+	drained, end := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer end()
+	_, err = w.Drained(drained) // Of some calls nobody knows whether they had an effect: what they left goes out, too.
+	require.NoError(t, err)
 	w.Ledger.Await(3*time.Minute, time.Second)
 	out := time.Since(healed)
 	require.NoError(t, stop())
@@ -85,7 +89,6 @@ func soakRound(t *testing.T, w *trial.World, round int) {
 	require.NoError(t, err)
 	report.OutOfOrder = 0 // Order holds where nothing comes back.
 	assertPromises(t, report, totals)
-	assert.Zero(t, totals.Waiting+totals.InFlight, "left behind")
 	suspected := func(of trial.Totals) int64 { return of.Counters["reclaimed"] + of.Counters["suspected_duplicates"] }
 	assert.LessOrEqual(t, int64(report.Duplicates), suspected(totals)-suspected(before))
 	require.False(t, t.Failed())
