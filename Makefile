@@ -40,7 +40,7 @@ OPS ?= 100000
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick conformance rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick repro conformance rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_
 quick: ## Vet and test packages in seconds, without servers: tests that need one are skipped (PKG).
 	go vet $(PACKAGES)
 	go test -timeout=5m $(PACKAGES)
+
+repro: services ## Show defect N of docs/track-record.md again: its test passes, and fails with the defect put back (N=7).
+	@go run ./test/record $(N)
 
 sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
 	go run ./internal/sim/overlay $(CACHE)/sim
