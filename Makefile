@@ -66,6 +66,9 @@ quick: ## Vet and test packages in seconds, without servers: tests that need one
 	go vet $(PACKAGES)
 	go test -timeout=5m $(PACKAGES)
 
+repro: services ## Show defect N of docs/track-record.md again: its test passes, and fails with the defect put back (N=7).
+	@go run ./test/record $(N)
+
 sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
 	go run ./internal/sim/overlay $(CACHE)/sim
 	go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim

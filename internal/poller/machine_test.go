@@ -1,6 +1,7 @@
 package poller
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -301,4 +302,19 @@ func TestRoomThatIsNotAskedFor(t *testing.T) {
 	m.Woken(m.now)
 	m.turn.hold(m.now+reservedFor, m.flight.Load())
 	require.Equal(t, most, m.room())
+}
+
+// TestEndWhileAClaimIsAsked: a shard whose calls are cut off while a claim has no answer ends once the sink has
+// answered, though what it had in flight is lost: nobody asks for the claim again. It checks I13.
+func TestEndWhileAClaimIsAsked(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	due := m.redisNow()
+	m.answer([]message.ClaimedMessage{{Message: message.Message{ID: "a", Topic: "t", DueAt: due}}}, &due)
+	m.claim()
+	m.End(m.now)
+	m.Claimed(m.now, message.Claim{}, m.now, errors.New("it was cut off"))
+	m.calls["a"](sinks.Outcome{Class: sinks.Acknowledged})
+	_, more := m.Step(m.now)
+	assert.False(t, more)
 }

@@ -32,6 +32,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/delaybridge/delaybridge/test/faults"
 )
 
 //go:embed breaks.txt
@@ -41,13 +43,7 @@ var list string
 const least = 0.95
 
 // fault is one break of a rule.
-type fault struct {
-	rule, name string
-	changes    []change
-}
-
-// change replaces one text by another.
-type change struct{ file, was, is string }
+type fault struct{ faults.Fault }
 
 func main() {
 	seeds := flag.Int("seeds", 300, "how many seeds are tried for each fault")
@@ -69,19 +65,17 @@ func run(ctx context.Context, seeds, few, jobs int, only string, tests bool) err
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	all, err := parse(list)
+	all, err := faults.Read(list)
 	if err != nil {
 		return err
 	}
-	var faults []fault
+	var named []fault
 	for _, f := range all {
-		for _, c := range f.changes {
-			if _, err := c.breaks(); err != nil {
-				return fmt.Errorf("%s: %w", f.name, err)
-			}
+		if _, err := f.Apply(); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
 		}
-		if names.MatchString(f.rule + " " + f.name) {
-			faults = append(faults, f)
+		if names.MatchString(f.Head + " " + f.Name) {
+			named = append(named, fault{f})
 		}
 	}
 	dir, err := os.MkdirTemp("", "breaks")
@@ -97,25 +91,25 @@ func run(ctx context.Context, seeds, few, jobs int, only string, tests bool) err
 	if out, err := whole.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}
-	left, broken := faults, 0
+	left, broken := named, 0
 	if few > 0 {
-		left, broken = tryAll(ctx, dir, jobs, faults, 1, min(few, seeds), false)
+		left, broken = tryAll(ctx, dir, jobs, named, 1, min(few, seeds), false)
 	}
 	if seeds > few && ctx.Err() == nil {
 		var more int
 		left, more = tryAll(ctx, dir, jobs, left, few+1, seeds, true)
 		broken += more
 	}
-	found := len(faults) - len(left) - broken
-	fmt.Printf("%d of %d found within %d seeds, in %s\n", found, len(faults), seeds, time.Since(began).Round(time.Second))
+	found := len(named) - len(left) - broken
+	fmt.Printf("%d of %d found within %d seeds, in %s\n", found, len(named), seeds, time.Since(began).Round(time.Second))
 	for _, f := range left {
 		by := ""
 		if tests && ctx.Err() == nil {
 			by = f.testedBy(ctx, dir)
 		}
-		fmt.Printf("SURVIVES %-12s %-75s %s\n", f.rule, f.name, by)
+		fmt.Printf("SURVIVES %-12s %-75s %s\n", f.Head, f.Name, by)
 	}
-	if float64(found) < least*float64(len(faults)) {
+	if float64(found) < least*float64(len(named)) {
 		return errors.New("too few were found")
 	}
 	return nil
@@ -123,11 +117,11 @@ func run(ctx context.Context, seeds, few, jobs int, only string, tests bool) err
 
 // tryAll tries those seeds with each fault, some faults at the same time, and returns the faults that
 // survive them, and how many could not be tried.
-func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to int, again bool) (left []fault, broken int) {
-	survives, errs := make([]bool, len(faults)), make([]error, len(faults))
+func tryAll(ctx context.Context, dir string, jobs int, named []fault, from, to int, again bool) (left []fault, broken int) {
+	survives, errs := make([]bool, len(named)), make([]error, len(named))
 	var trials sync.WaitGroup
 	room := make(chan struct{}, jobs)
-	for i, f := range faults {
+	for i, f := range named {
 		room <- struct{}{}
 		trials.Go(func() {
 			defer func() { <-room }()
@@ -138,11 +132,11 @@ func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to 
 			} else if survives[i] = told == ""; survives[i] {
 				told = fmt.Sprintf("not found by seeds %d to %d", from, to)
 			}
-			fmt.Printf("%-12s %-75s %s (%.0f s)\n", f.rule, f.name, told, time.Since(began).Seconds())
+			fmt.Printf("%-12s %-75s %s (%.0f s)\n", f.Head, f.Name, told, time.Since(began).Seconds())
 		})
 	}
 	trials.Wait()
-	for i, f := range faults {
+	for i, f := range named {
 		switch {
 		case errs[i] != nil:
 			broken++
@@ -151,62 +145,6 @@ func tryAll(ctx context.Context, dir string, jobs int, faults []fault, from, to 
 		}
 	}
 	return left, broken
-}
-
-// parse reads the list.
-func parse(text string) (faults []fault, err error) {
-	for part := range strings.SplitSeq("\n"+text, "\n== ") {
-		head, rest, ok := strings.Cut(part, "\n")
-		rule, name, isFault := strings.Cut(head, " | ")
-		if !isFault {
-			continue
-		}
-		f := fault{rule: rule, name: name}
-		for text := range strings.SplitSeq(rest, "\n=+ ") {
-			file, words, okFile := strings.Cut(comment.ReplaceAllString(text, ""), "\n--- was\n")
-			was, is, okChange := strings.Cut(words, "\n+++ is")
-			if !ok || !okFile || !okChange {
-				return nil, fmt.Errorf("%q has no file, or no change", head)
-			}
-			f.changes = append(f.changes, change{file, was, strings.TrimPrefix(is, "\n")})
-		}
-		faults = append(faults, f)
-	}
-	return faults, nil
-}
-
-// comment is a line of the list that says why.
-var comment = regexp.MustCompile(`(?m)^#.*\n`)
-
-// overlay tells the compiler of the broken files, beside those of base, which may be "".
-func (f *fault) overlay(base, own string) error {
-	var replaced struct{ Replace map[string]string }
-	text, err := []byte(`{"Replace": {}}`), error(nil)
-	if base != "" {
-		text, err = os.ReadFile(base)
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &replaced)
-	}
-	for i, c := range f.changes {
-		broken := filepath.Join(own, fmt.Sprint("broken", i, filepath.Ext(c.file)))
-		if err == nil {
-			text, err = c.breaks()
-		}
-		if err == nil {
-			err = os.WriteFile(broken, text, 0o600)
-		}
-		if path, errPath := filepath.Abs(c.file); err == nil && errPath == nil {
-			replaced.Replace[path] = broken
-		}
-	}
-	if err == nil {
-		text, err = json.Marshal(replaced)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(own, "overlay.json"), text, 0o600)
-	}
-	return err
 }
 
 // failed is what a simulation prints of the seed that has failed, or of why it has.
@@ -218,36 +156,25 @@ var (
 // simulations are the packages whose TestSimulation looks for a fault: that of the poller alone,
 // which costs less, where the fault is there.
 func (f *fault) simulations() []string {
-	if strings.HasPrefix(f.changes[0].file, "internal/poller/") {
+	if strings.HasPrefix(f.Changes[0].File, "internal/poller/") {
 		return []string{"./internal/poller", "./internal/sim"}
 	}
 	return []string{"./internal/sim"}
 }
 
-// breaks is the file with the change in it.
-func (c *change) breaks() (text []byte, err error) {
-	if text, err = os.ReadFile(c.file); err != nil {
-		return nil, err
-	}
-	if n := bytes.Count(text, []byte(c.was)); n != 1 {
-		return nil, fmt.Errorf("%s has %q %d times, want once", c.file, c.was, n)
-	}
-	return bytes.Replace(text, []byte(c.was), []byte(c.is), 1), nil
-}
-
 // try runs a simulation with the fault, in a folder of its own: the cheapest, and again that of the whole.
 // told is empty if it does not find anything.
 func (f *fault) try(ctx context.Context, dir, own string, from, to int, again bool) (told string, err error) {
-	c, simulations := f.changes[0], f.simulations()
+	c, simulations := f.Changes[0], f.simulations()
 	simulation := simulations[0]
 	if again && len(simulations) > 1 { // Which has not had the first ones.
 		simulation, from = simulations[1], 1
 	}
-	if verb, isScript := strings.CutSuffix(filepath.Base(c.file), ".lua"); isScript && len(f.changes) == 1 { // It needs no build.
-		if filepath.Base(filepath.Dir(c.file)) == "shared" {
+	if verb, isScript := strings.CutSuffix(filepath.Base(c.File), ".lua"); isScript && len(f.Changes) == 1 { // It needs no build.
+		if filepath.Base(filepath.Dir(c.File)) == "shared" {
 			verb = "shared"
 		}
-		change, err := json.Marshal(map[string]string{"verb": verb, "was": c.was, "is": c.is})
+		change, err := json.Marshal(map[string]string{"verb": verb, "was": c.Was, "is": c.Is})
 		if err != nil {
 			return "", err
 		}
@@ -258,19 +185,21 @@ func (f *fault) try(ctx context.Context, dir, own string, from, to int, again bo
 	}
 	defer func() { _ = os.RemoveAll(own) }()
 	exact := filepath.Join(dir, "exact", "overlay.json") // It leaves nothing to chance.
-	if err := f.overlay(exact, own); err != nil {
+	overlay, err := f.Write(exact, own)
+	if err != nil {
 		return "", err
 	}
-	return tryIn(ctx, own, simulation, from, to)
+	return tryIn(ctx, overlay, filepath.Join(own, "sim.test"), simulation, from, to)
 }
 
 // testedBy says which test of the part of the product fails with the fault.
 func (f *fault) testedBy(ctx context.Context, dir string) string {
-	if err := f.overlay("", dir); err != nil {
+	overlay, err := f.Write("", dir)
+	if err != nil {
 		return err.Error()
 	}
-	tested := part.FindString(f.changes[0].file) + "/..."
-	out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout", "10m", "-overlay", filepath.Join(dir, "overlay.json"),
+	tested := part.FindString(f.Changes[0].File) + "/..."
+	out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout", "10m", "-overlay", overlay,
 		"github.com/delaybridge/delaybridge/"+tested).CombinedOutput()
 	switch test := failedTest.FindSubmatch(out); {
 	case err == nil:
@@ -287,8 +216,7 @@ var part = regexp.MustCompile(`^.*?(poller|outbox|store|jobs|membership|window)`
 var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
 // tryIn builds a simulation with the fault, and runs it until a seed fails.
-func tryIn(ctx context.Context, dir, tested string, from, to int) (told string, err error) {
-	overlay, test := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "sim.test")
+func tryIn(ctx context.Context, overlay, test, tested string, from, to int) (told string, err error) {
 	if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", test, tested).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -17,11 +17,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -31,6 +29,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/delaybridge/delaybridge/test/faults"
 )
 
 const module = "github.com/delaybridge/delaybridge/"
@@ -85,7 +85,15 @@ func run(ctx context.Context, n int, seed uint64, seeds int, only, ids string, l
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	all, replaced, err := change(dir)
+	exact := filepath.Join(dir, "exact")
+	if out, err := exec.CommandContext(ctx, "go", "run", "./internal/sim/overlay", exact).CombinedOutput(); err != nil {
+		return fmt.Errorf("overlay: %w\n%s", err, out)
+	}
+	overlay, err := faults.ReadOverlay(filepath.Join(exact, "overlay.json"))
+	if err != nil {
+		return err
+	}
+	all, err := change(dir, overlay)
 	if err != nil {
 		return err
 	}
@@ -105,7 +113,7 @@ func run(ctx context.Context, n int, seed uint64, seeds int, only, ids string, l
 		}
 		return nil
 	}
-	killers, err := build(ctx, dir, replaced, drawn, seeds)
+	killers, err := build(ctx, dir, overlay, drawn, seeds)
 	if err != nil {
 		return err
 	}
@@ -130,10 +138,9 @@ func run(ctx context.Context, n int, seed uint64, seeds int, only, ids string, l
 // String says what is changed, and where.
 func (m mutant) String() string { return fmt.Sprintf("%d %s:%d %s", m.id, m.file, m.line, m.what) }
 
-// change writes all mutants into copies of the files in dir, and returns them with what the
-// compiler is to take in place of what.
-func change(dir string) (all []mutant, replaced map[string]string, err error) {
-	replaced = map[string]string{}
+// change writes all mutants into copies of the files in dir, which it adds to what the compiler takes in place of
+// others.
+func change(dir string, overlay faults.Overlay) (all []mutant, err error) {
 	packages := map[string]bool{}
 	for _, source := range sources {
 		files := []string{source}
@@ -146,7 +153,7 @@ func change(dir string) (all []mutant, replaced map[string]string, err error) {
 		for _, file := range files {
 			text, err := os.ReadFile(file)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
 			switch {
 			case strings.HasSuffix(file, "_test.go"), filepath.Ext(file) == ".go" && strings.HasSuffix(source, "/scripts"):
@@ -155,53 +162,28 @@ func change(dir string) (all []mutant, replaced map[string]string, err error) {
 			default:
 				changed, more, err := schemata(file, text, len(all)+1)
 				if err != nil {
-					return nil, nil, fmt.Errorf("%s: %w", file, err)
+					return nil, fmt.Errorf("%s: %w", file, err)
 				}
 				all = append(all, more...)
-				if err := put(dir, file, changed, replaced); err != nil {
-					return nil, nil, err
+				if err := overlay.Put(dir, file, string(changed)); err != nil {
+					return nil, err
 				}
 				if folder := filepath.Dir(file); !packages[folder] {
 					packages[folder] = true
-					if err := put(dir, filepath.Join(folder, "mutant_helpers.go"), helpers(text), replaced); err != nil {
-						return nil, nil, err
+					if err := overlay.Put(dir, filepath.Join(folder, "mutant_helpers.go"), string(helpers(text))); err != nil {
+						return nil, err
 					}
 				}
 			}
 		}
 	}
-	return all, replaced, nil
-}
-
-// put writes a file that the compiler takes in place of that of the tree.
-func put(dir, file string, text []byte, replaced map[string]string) error {
-	path, err := filepath.Abs(file)
-	if err != nil {
-		return err
-	}
-	replaced[path] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-	return os.WriteFile(replaced[path], text, 0o600)
+	return all, nil
 }
 
 // build builds the test programs, and looks how long each takes. The key is the folder, and "" that of
 // the simulation.
-func build(ctx context.Context, dir string, replaced map[string]string, drawn []mutant, seeds int) (map[string]*killer, error) {
-	exact := filepath.Join(dir, "exact")
-	if out, err := exec.CommandContext(ctx, "go", "run", "./internal/sim/overlay", exact).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("overlay: %w\n%s", err, out)
-	}
-	var overlay struct{ Replace map[string]string }
-	text, err := os.ReadFile(filepath.Join(exact, "overlay.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &overlay)
-	}
-	if err != nil {
-		return nil, err
-	}
-	maps.Copy(overlay.Replace, replaced)
-	if text, err = json.Marshal(overlay); err == nil {
-		err = os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600)
-	}
+func build(ctx context.Context, dir string, overlay faults.Overlay, drawn []mutant, seeds int) (map[string]*killer, error) {
+	file, err := overlay.Write(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +205,7 @@ func build(ctx context.Context, dir string, replaced map[string]string, drawn []
 	for folder, k := range killers {
 		k.program, k.limit = filepath.Join(dir, strings.ReplaceAll(k.dir, "/", "_")+".test"), time.Hour
 		// What was built already is taken from the compiler's cache.
-		out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", k.program, module+k.dir).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", file, "-o", k.program, module+k.dir).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("build %s: %w\n%s", k.dir, err, out)
 		}
@@ -253,18 +235,22 @@ func (m mutant) try(ctx context.Context, dir string, killers map[string]*killer)
 
 // embedded says which test of a package fails with the script in the program.
 func (m mutant) embedded(ctx context.Context, dir, folder string) (by string, err error) {
-	replaced, overlay := map[string]string{}, filepath.Join(dir, fmt.Sprint("overlay", m.id, ".json"))
-	if err := put(dir, m.file, []byte(m.text), replaced); err != nil {
+	own, err := os.MkdirTemp(dir, "embedded")
+	if err != nil {
 		return "", err
 	}
-	text, err := json.Marshal(map[string]any{"Replace": replaced})
+	overlay, err := faults.ReadOverlay("")
 	if err == nil {
-		err = os.WriteFile(overlay, text, 0o600)
+		err = overlay.Put(own, m.file, m.text)
 	}
 	if err != nil {
 		return "", err
 	}
-	k := killer{program: "go", args: []string{"test", "-vet=off", "-failfast", "-timeout=5m", "-overlay", overlay, module + folder}, limit: 10 * time.Minute}
+	file, err := overlay.Write(own)
+	if err != nil {
+		return "", err
+	}
+	k := killer{program: "go", args: []string{"test", "-vet=off", "-failfast", "-timeout=5m", "-overlay", file, module + folder}, limit: 10 * time.Minute}
 	return k.kills(ctx, "MUTANT=0")
 }
 

@@ -211,6 +211,28 @@ func TestAbandon(t *testing.T) {
 	assert.Equal(t, []*Batch{settled}, f.Prune())
 }
 
+// TestPanicOfAProbe: what a panic has left without a verdict, of a claim from a slot, is no longer counted as claimed
+// from there, nor as hanging: else the slot would not be claimed from again. It checks I7.
+func TestPanicOfAProbe(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	f.routes.Load([]message.ParkedRoute{{Slot: 1, Route: "t", Reason: "full"}}, 0, true)
+	p, _, _ := f.routes.Next(0, 500, true)
+	m := message.Message{ID: "m", Topic: "t"}
+	c := Claim{Lease: (&Lease{}).Renew(0, time.Hour), Deadline: time.Hour, From: p.Route, IsProbe: true}
+	c.Messages = []message.ClaimedMessage{{Message: m}, {Message: m}}
+	f.routes.Claimed(p, c.Messages, false, 0)
+	b := f.Add(c, 0)
+	f.Hang(b, 0, f.routes.Hang(&m, 0, time.Now()))
+	_, out, hung := p.Route.InFlight()
+	require.Equal(t, []int{2, 1}, []int{out, hung})
+	f.Fail(b, 0)
+	require.Equal(t, []*Batch{b}, f.Prune())
+	assert.Empty(t, f.Forget(b, 0))
+	_, out, hung = p.Route.InFlight()
+	assert.Equal(t, []int{0, 0}, []int{out, hung})
+}
+
 // What is decided waits for the rest of its batch, for a while.
 func TestSettleAt(t *testing.T) {
 	t.Parallel()

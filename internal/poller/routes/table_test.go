@@ -56,6 +56,25 @@ func TestLostSince(t *testing.T) {
 	assert.Equal(t, givenUp, rs.Fail(of("t"), cause, 0, began.Add(61*time.Minute)).state)
 }
 
+// TestSuspectsAreShared: what one shard has found to hang, another parks when it claims it, and no more once somebody
+// has had an answer. Else each shard would fill the window with its messages once more (I8).
+func TestSuspectsAreShared(t *testing.T) {
+	t.Parallel()
+	finds, hears := newTable(9), newTable(9)
+	hears.Suspects = finds.Suspects
+	messages := []message.ClaimedMessage{{Message: *of("hangs")}, {Message: *of("well")}}
+	assert.Empty(t, hears.ParkAll(messages, 0, time.Now()))
+	r := finds.Hang(of("hangs"), 0, time.Now())
+	parked := hears.ParkAll(messages, time.Second, time.Now())
+	if assert.Len(t, parked, 1) {
+		assert.Zero(t, parked[0].Index)
+	}
+	finds.HangEnded(r, true, 2*time.Second)
+	last := newTable(9)
+	last.Suspects = finds.Suspects
+	assert.Empty(t, last.ParkAll(messages, 2*time.Second, time.Now()))
+}
+
 // TestRateInASharedSlot: what comes faster than the rate of its topic, and shares the slot of a route that has just
 // been opened, closes it again: else nobody would look for it there (I7), and the next of its Key would pass it (I15).
 func TestRateInASharedSlot(t *testing.T) {
