@@ -43,8 +43,8 @@ func (f deadFlags) startJob(p *program, verb job.Verb) error {
 type deadRedriveCommand struct{ deadFlags }
 
 func (deadRedriveCommand) Help() string {
-	return `They are due at once and have all their attempts again. Exit code 3: the dead letters have no
-such message, or it has lost its body and can only be purged.
+	return `The messages are due at once and have all their attempts again. Exit code 3: there is no such
+dead letter, or it has lost its body and can only be purged.
 
 Example:
 
@@ -74,8 +74,8 @@ type deadPurgeCommand struct {
 }
 
 func (deadPurgeCommand) Help() string {
-	return `With --all it asks first; where there is no terminal to ask at, --yes is needed. Exit code 3:
-the dead letters have no such message.
+	return `With --all it asks first; without a terminal it needs --yes. Exit code 3: there is no such dead
+letter.
 
 Example:
 
