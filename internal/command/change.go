@@ -30,13 +30,13 @@ func (f changeFlags) one() messageFlags {
 func (f changeFlags) check() error {
 	switch {
 	case f.ID == "" && !f.Bulk.All:
-		return usagef("missing flags: --id=ID, or --all with what the messages have in common")
+		return usagef("missing flags: --id=ID, or --all with flags that select messages")
 	case f.ID != "" && f.Bulk.All:
 		return usagef("give --id or --all, not both")
 	case f.Bulk.All:
 		return nil
 	case f.Bulk.isUsed() || f.State != "":
-		return usagef("what narrows messages down goes with --all")
+		return usagef("flags that select messages need --all")
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (c rescheduleCommand) Run(p *program) error {
 		}
 		return c.Bulk.start(p, c.queueFlags, spec, c.dueFlags)
 	case c.By != nil:
-		return usagef("--by goes with --all; give --in or --at")
+		return usagef("--by needs --all; give --in or --at")
 	}
 	return c.one().reschedule(p, "reschedule", c.dueFlags)
 }

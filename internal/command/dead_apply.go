@@ -113,7 +113,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 // confirm asks at the terminal. Anything but yes is an error.
 func confirm(p *program, question string) error {
 	if terminal(p.stdin) < 0 {
-		return usagef("--all needs --yes where there is no terminal to ask at")
+		return usagef("--all needs --yes without a terminal to ask at")
 	}
 	_, _ = fmt.Fprintf(p.stderr, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.stdin).ReadString('\n')
@@ -138,7 +138,7 @@ func (f deadFlags) connect(p *program) (*session, string, error) {
 		return nil, "", usagef("give the id of a dead letter, or --all")
 	}
 	if f.Bulk.isUsed() {
-		return nil, "", usagef("what narrows dead letters down goes with --all")
+		return nil, "", usagef("flags that select dead letters need --all")
 	}
 	s, err := f.open(p)
 	return s, id, err

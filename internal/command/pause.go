@@ -67,7 +67,7 @@ func (c resumeCommand) Run(p *program) error {
 		if now.Since == "" {
 			return c.what() + " was not paused"
 		}
-		return fmt.Sprintf("%s goes on, it was paused since %s%s", c.what(), now.Since, waiting(now))
+		return fmt.Sprintf("%s is resumed, it was paused since %s%s", c.what(), now.Since, waiting(now))
 	})
 }
 

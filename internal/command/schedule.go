@@ -62,13 +62,13 @@ func (c scheduleCommand) check() error {
 	isOne := c.Topic != "" || c.Body != nil || c.ID != "" || c.Key != "" || len(c.Header)+len(c.Tag) > 0 || c.Spread != nil || c.Late.Late != nil
 	switch {
 	case c.Batch != "" && isOne:
-		return usagef("with --batch the lines say all but --conflict")
+		return usagef("with --batch, the lines give everything except --conflict")
 	case c.Batch != "":
 		return nil
 	case c.Topic == "":
 		return usagef("missing flags: --topic=TOPIC")
 	case c.Body == nil:
-		return usagef("missing the message's body: give it last, or - for standard input")
+		return usagef("the message's body is missing: give it last, or - for standard input")
 	}
 	return nil
 }

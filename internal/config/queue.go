@@ -78,7 +78,7 @@ func parseTopicRate(text string) (topic string, n int, err error) {
 		return "", 0, errors.New("give TOPIC=N, N messages a second")
 	}
 	if n, err = strconv.Atoi(text[at+1:]); err != nil || n < 1 || n > maxTopicRate {
-		return "", 0, fmt.Errorf("%q is no rate, allowed are 1 to %d messages a second", text[at+1:], maxTopicRate)
+		return "", 0, fmt.Errorf("%q is not a rate, allowed are 1 to %d messages a second", text[at+1:], maxTopicRate)
 	}
 	return text[:at], n, nil
 }
