@@ -95,11 +95,11 @@ func TestRotatedCertificates(t *testing.T) {
 	mine := testenv.NewCerts(t)
 	mine.Install(t, certs)
 	require.NoError(t, ask(mine))
-	require.ErrorContains(t, ask(certs.Ending(t, -time.Minute)), "has ended on")
+	require.ErrorContains(t, ask(certs.Ending(t, -time.Minute)), "expired on")
 
 	next := testenv.NewCerts(t)
 	certs.Install(t, next)
-	require.ErrorContains(t, ask(mine), "give in ca_file", "the listener has another authority")
+	require.ErrorContains(t, ask(mine), "in ca_file", "the listener has another authority")
 	stranger := testenv.NewCerts(t)
 	stranger.Install(t, next)
 	stranger.ClientCert, stranger.ClientKey = mine.ClientCert, mine.ClientKey

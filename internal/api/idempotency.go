@@ -151,7 +151,7 @@ func (s *schedules) end(ctx context.Context, once *store.Once, results []operate
 		return newProblem(http.StatusGatewayTimeout, "unknown", "the answer could not be kept: repeat the request under the same Idempotency-Key ("+err.Error()+")")
 	}
 	if err != nil { // The lease ends by itself.
-		s.config.Logger.WarnContext(ctx, "record of an idempotency key is left", "event", "api",
+		s.config.Logger.WarnContext(ctx, "record of an idempotency key was not removed", "event", "api",
 			"request", callOf(ctx).request.Header.Get(requestID), "err", err)
 	}
 	return nil

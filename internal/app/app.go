@@ -82,7 +82,7 @@ func lameDuck(page *statusPage, app *fx.App, lasts time.Duration, logger *slog.L
 	if lasts <= 0 {
 		return
 	}
-	logger.Info("not ready any more, the drain begins later", "event", "lame_duck", "after", lasts.String())
+	logger.Info("no longer ready, the drain begins later", "event", "lame_duck", "after", lasts.String())
 	page.draining.Store(true)
 	timer := time.NewTimer(lasts)
 	defer timer.Stop()

@@ -133,7 +133,7 @@ func Skew(clock string, off time.Duration) []Finding {
 	return []Finding{{
 		Level: Warning, Code: "clock_skew",
 		What:   fmt.Sprintf("the clock of %s is %v %s that of this machine", clock, off.Abs().Round(time.Millisecond), direction),
-		Why:    "a due time that a producer gives as an instant is reached by the clock of Redis, and a row's by that of its database",
+		Why:    "Redis' clock decides when a message is due, and a delay of an outbox row counts from its database's clock",
 		Remedy: "run an NTP client on both machines: `chronyc tracking` shows how far each is off",
 	}}
 }

@@ -19,11 +19,11 @@ const (
 
 // bulkFlags say which messages a verb is for, and how they are gone through.
 type bulkFlags struct {
-	All bool `help:"All messages that the flags describe. The bridges do it, also when this command has ended."`
+	All bool `help:"All messages that the flags describe. The bridges do it, even after this command has ended."`
 	narrowFlags
 	DryRun bool      `help:"With --all: only count them."`
-	Rate   perSecond `placeholder:"N/s" help:"With --all: so many messages a second at the most."`
-	Wait   bool      `default:"true" negatable:"" help:"With --all: wait until it is done, and say how far it is."`
+	Rate   perSecond `placeholder:"N/s" help:"With --all: the most messages per second."`
+	Wait   bool      `default:"true" negatable:"" help:"With --all: wait until it is done, and report progress."`
 }
 
 // isUsed reports whether any flag but --all is given.

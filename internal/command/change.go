@@ -16,8 +16,8 @@ type cancelCommand struct{ changeFlags }
 type changeFlags struct {
 	queueFlags
 	ID    string    `name:"id" placeholder:"ID" help:"The message's id."`
-	Key   *string   `placeholder:"KEY" help:"The message's key; with --all, that of the messages. Without it all messages of that id are looked for."`
-	State string    `placeholder:"STATE" help:"With --all: where they are: scheduled, parked, in_flight or dead."`
+	Key   *string   `placeholder:"KEY" help:"The message's key; with --all, the key of the messages. Default: search all messages of that id."`
+	State string    `placeholder:"STATE" help:"With --all: their state: scheduled, parked, in_flight or dead."`
 	Bulk  bulkFlags `embed:""`
 }
 
@@ -30,13 +30,13 @@ func (f changeFlags) one() messageFlags {
 func (f changeFlags) check() error {
 	switch {
 	case f.ID == "" && !f.Bulk.All:
-		return usagef("missing flags: --id=ID, or --all with what the messages have in common")
+		return usagef("missing flags: --id=ID, or --all with flags that select messages")
 	case f.ID != "" && f.Bulk.All:
 		return usagef("give --id or --all, not both")
 	case f.Bulk.All:
 		return nil
 	case f.Bulk.isUsed() || f.State != "":
-		return usagef("what narrows messages down goes with --all")
+		return usagef("flags that select messages need --all")
 	}
 	return nil
 }
@@ -47,9 +47,9 @@ func (f changeFlags) filter() inspect.Filter {
 }
 
 func (cancelCommand) Help() string {
-	return `A message in the dead letters can be cancelled, too. Exit code 3: it is being published right
-now, or there is no such message. Where a copy may have been published before, the message is
-cancelled, the exit code is 0, and a warning says so.
+	return `You can also cancel a dead letter. Exit code 3: the message is being published right now, or
+there is no such message. If a copy may have been published before, the message is cancelled,
+the exit code is 0, and a warning says so.
 
 With --all the bridges cancel all messages that the flags describe, wherever they are.
 
@@ -79,12 +79,12 @@ func (c cancelCommand) Run(p *program) error {
 type rescheduleCommand struct {
 	changeFlags
 	dueFlags
-	By *shift `xor:"due" required:"" placeholder:"DURATION" help:"With --all: so much later than each is due, or earlier with a minus: --by=-30m."`
+	By *shift `xor:"due" required:"" placeholder:"DURATION" help:"With --all: how much later each becomes due, or earlier with a minus: --by=-30m."`
 }
 
 func (rescheduleCommand) Help() string {
-	return `A message in the dead letters is put back, due then. Exit code 3: it is being published right
-now, or there is no such message. Where a copy may have been published before, the message is
+	return `A dead letter is put back, with the new due time. Exit code 3: the message is being published
+right now, or there is no such message. If a copy may have been published before, the message is
 moved, the exit code is 0, and a warning says so.
 
 With --all the bridges move all messages that the flags describe, wherever they are.
@@ -107,7 +107,7 @@ func (c rescheduleCommand) Run(p *program) error {
 		}
 		return c.Bulk.start(p, c.queueFlags, spec, c.dueFlags)
 	case c.By != nil:
-		return usagef("--by goes with --all; give --in or --at")
+		return usagef("--by needs --all; give --in or --at")
 	}
 	return c.one().reschedule(p, "reschedule", c.dueFlags)
 }
@@ -115,8 +115,8 @@ func (c rescheduleCommand) Run(p *program) error {
 type publishNowCommand struct{ messageFlags }
 
 func (publishNowCommand) Help() string {
-	return `As a reschedule to now. A message whose route is unavailable still waits for it; one in the dead
-letters is put back.
+	return `Reschedules the message to now. If its route is unavailable, it still waits for it; a dead letter
+is put back.
 
 Example:
 

@@ -14,14 +14,14 @@ import (
 type checkCommand struct {
 	fileFlag
 	outputFlag
-	Topic []string `placeholder:"[QUEUE=]TOPIC" sep:"none" help:"A topic that will be published to, of every queue or of one. May be given several times. Those of what waits are found without."`
+	Topic []string `placeholder:"[QUEUE=]TOPIC" sep:"none" help:"A topic to check, of every queue or of one. May be given several times. Topics of waiting messages are checked without it."`
 }
 
 func (checkCommand) Help() string {
 	return `Logs in to Redis, to every sink and to every outbox, and says what will not work, what loses messages when something fails, why, and what to do about
-it. It only reads: nothing is published, made or changed. It takes a minute at the most, and may run beside everything else.
+it. It only reads, takes at most a minute, and may run beside everything else.
 
-Exit code 0: all is well; 1: warnings; 2: something will not work, or the configuration is wrong. Notes, of what could not be seen, do not count.
+Exit code 0: nothing was found; 1: warnings; 2: something will not work, or the configuration is wrong. Notes, about what it could not see, do not count.
 
 Example:
 

@@ -10,14 +10,14 @@ type commands struct {
 	Trying   trialCommands   `embed:""`
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
-	Ready    readyCommand    `cmd:"" help:"Ask the bridge that runs whether it is ready."`
+	Ready    readyCommand    `cmd:"" help:"Ask the running bridge whether it is ready."`
 	Messages messageCommands `embed:""`
 	Queues   queueCommands   `embed:""`
-	Outbox   outboxCommands  `cmd:"" help:"Make, look into or repair the tables of an outbox in a database."`
+	Outbox   outboxCommands  `cmd:"" help:"Make, show or repair the tables of an outbox in a database."`
 	Config   configCommands  `cmd:"" help:"Check, print or describe the configuration."`
 	Version  versionCommand  `cmd:"" help:"Print the version."`
 
-	Completion completionCommand `cmd:"" help:"Print what makes a shell complete commands, flags and queues."`
+	Completion completionCommand `cmd:"" help:"Print a shell's completion of commands, flags and queues."`
 	Man        manCommand        `cmd:"" help:"Print the manual page."`
 	Complete   completeCommand   `cmd:"" hidden:"" name:"__complete"`
 }
@@ -26,22 +26,22 @@ type commands struct {
 type messageCommands struct {
 	Schedule   scheduleCommand   `cmd:"" help:"Schedule a message."`
 	Get        getCommand        `cmd:"" help:"Show a message."`
-	List       listCommand       `cmd:"" help:"List messages: what waits, is parked, in flight or dead."`
+	List       listCommand       `cmd:"" help:"List messages: waiting, parked, in flight or dead."`
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	PublishNow publishNowCommand `cmd:"" help:"Make a message due now."`
-	Jobs       jobsCommands      `cmd:"" help:"List, show or stop what the bridges do to many messages."`
+	Jobs       jobsCommands      `cmd:"" help:"List, show or stop jobs, which change many messages."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 }
 
 // queueCommands are about a queue as a whole.
 type queueCommands struct {
 	Stats    statsCommand    `cmd:"" help:"Show what queues hold, and how fast they are."`
-	Top      topCommand      `cmd:"" help:"The same again and again, in place."`
-	Verify   verifyCommand   `cmd:"" help:"Check that all that a queue holds is whole, and mend it."`
+	Top      topCommand      `cmd:"" help:"Repeat the same, in place."`
+	Verify   verifyCommand   `cmd:"" help:"Check that all that a queue holds is consistent, and repair it."`
 	Forecast forecastCommand `cmd:"" help:"Show how many messages fall due when."`
-	Pause    pauseCommand    `cmd:"" help:"Stop a queue or one topic of it: what waits goes on waiting."`
-	Resume   resumeCommand   `cmd:"" help:"Let a paused queue or topic go on."`
+	Pause    pauseCommand    `cmd:"" help:"Stop publishing of a queue or one topic: its messages keep waiting."`
+	Resume   resumeCommand   `cmd:"" help:"Resume a paused queue or topic."`
 	Shards   shardsCommands  `cmd:"" help:"Show a queue's shards, or change their number."`
 }
 
@@ -55,7 +55,7 @@ type fileFlag struct {
 
 // outputFlag chooses the form of the results.
 type outputFlag struct {
-	Output string `short:"o" enum:"table,wide,json" default:"table" placeholder:"table|wide|json" help:"Form of the results: for people, with wide lists in more columns, or json, one object each."`
+	Output string `short:"o" enum:"table,wide,json" default:"table" placeholder:"table|wide|json" help:"Format of the results: table or wide for people, wide with more columns; json, one object each."`
 }
 
 func (f outputFlag) json() bool { return f.Output == "json" }
@@ -72,14 +72,14 @@ type queueFlags struct {
 type queuesFlags struct {
 	fileFlag
 	outputFlag
-	Queue string `arg:"" optional:"" help:"The queue. Without it: all of the configuration."`
+	Queue string `arg:"" optional:"" help:"The queue. Default: all of the configuration."`
 }
 
 // messageFlags name a message.
 type messageFlags struct {
 	queueFlags
 	ID  string  `name:"id" required:"" placeholder:"ID" help:"The message's id."`
-	Key *string `placeholder:"KEY" help:"The message's key. Without it all messages of that id are looked for."`
+	Key *string `placeholder:"KEY" help:"The message's key. Default: search all messages of that id."`
 }
 
 // wantsJSON looks for -o json in a command line, which may be wrong otherwise.

@@ -16,7 +16,7 @@ type completionCommand struct {
 }
 
 func (completionCommand) Help() string {
-	return `Queues are those of the file that --config or DELAYBRIDGE_CONFIG names.
+	return `It completes queues of the file that --config or DELAYBRIDGE_CONFIG names.
 
 Example:
 
@@ -53,7 +53,7 @@ func (c completionCommand) Run(p *program, parser *kong.Kong) error {
 
 // completeCommand is what the shells ask.
 type completeCommand struct {
-	Words []string `arg:"" optional:"" passthrough:"" help:"What is written behind bridge; the last word is to be completed."`
+	Words []string `arg:"" optional:"" passthrough:"" help:"The words after bridge, of which the last is to be completed."`
 }
 
 func (c completeCommand) Run(p *program, parser *kong.Kong) error {

@@ -9,10 +9,10 @@ import (
 )
 
 type configCommands struct {
-	Validate validateCommand `cmd:"" help:"Check a configuration: the same checks as at a start of the bridge."`
+	Validate validateCommand `cmd:"" help:"Check a configuration, as the bridge does when it starts."`
 	Print    printCommand    `cmd:"" help:"Print the configuration in effect, with all defaults; secrets are masked."`
 	Schema   schemaCommand   `cmd:"" help:"Print a JSON Schema of the configuration file."`
-	ACL      aclCommand      `cmd:"" name:"acl" help:"Print the least rights of users of Redis, its sentinels and the brokers."`
+	ACL      aclCommand      `cmd:"" name:"acl" help:"Print the least rights of the users of Redis, its sentinels and the brokers."`
 }
 
 type validateCommand struct {
@@ -21,7 +21,7 @@ type validateCommand struct {
 }
 
 func (validateCommand) Help() string {
-	return `All problems are listed at once, each with its key and line; the exit code is then 2.
+	return `Lists all problems at once, each with its key and line; the exit code is then 2.
 
 Example:
 
@@ -46,7 +46,7 @@ func (c validateCommand) Run(p *program) error {
 type printCommand struct{ fileFlag }
 
 func (printCommand) Help() string {
-	return `Environment variables DELAYBRIDGE__… are in it, too.
+	return `It includes environment variables DELAYBRIDGE__….
 
 Example:
 
@@ -64,7 +64,7 @@ func (c printCommand) Run(p *program) error {
 type schemaCommand struct{}
 
 func (schemaCommand) Help() string {
-	return `Editors complete and check the file with it.
+	return `Editors use it to complete and check the file.
 
 Example:
 

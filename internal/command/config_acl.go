@@ -16,20 +16,20 @@ import (
 // aclCommand prints what users of Redis, of its sentinels and of the brokers must be allowed.
 type aclCommand struct {
 	fileFlag
-	Role     []string `enum:"producer,bridge,operator,viewer" default:"bridge,producer,operator,viewer" placeholder:"ROLE" help:"Whose rights: producer, bridge, operator or viewer. May be given several times. Without it: all."`
-	Queue    []string `placeholder:"QUEUE" help:"Only for this queue. May be given several times. Without it: all keys that begin with the prefix."`
-	Format   string   `enum:"setuser,acl" default:"setuser" placeholder:"setuser|acl" help:"Form of the lines: commands for redis-cli, or a file of users."`
-	Redis    string   `enum:"6.2,7.0" default:"7.0" placeholder:"6.2|7.0" help:"The oldest Redis that they are for: before 7.0 channels are not sharded."`
+	Role     []string `enum:"producer,bridge,operator,viewer" default:"bridge,producer,operator,viewer" placeholder:"ROLE" help:"Whose rights: producer, bridge, operator or viewer. May be given several times. Default: all."`
+	Queue    []string `placeholder:"QUEUE" help:"Only for this queue. May be given several times. Default: all keys that begin with the prefix."`
+	Format   string   `enum:"setuser,acl" default:"setuser" placeholder:"setuser|acl" help:"Format of the lines: commands for redis-cli, or a file of users."`
+	Redis    string   `enum:"6.2,7.0" default:"7.0" placeholder:"6.2|7.0" help:"The oldest Redis to use them with: before 7.0 channels are not sharded."`
 	Sentinel bool     `xor:"whose" help:"Print what each sentinel must allow redis.sentinel_username instead."`
 	Broker   bool     `xor:"whose" help:"Print what the brokers must allow the bridge instead."`
 }
 
 func (aclCommand) Help() string {
-	return `They are the least: without any one of them something fails. Put passwords in the place of PASSWORD. A line gives its user these
-rights and takes all others away. Nothing is asked or changed.
+	return `Without any one of these rights something fails. Replace PASSWORD by passwords. A line gives its user these
+rights and takes all others away. The command connects to nothing.
 
 A producer schedules with the SDK; an operator uses these commands, a viewer those that change nothing; the user of ` + "`bridge run`" + ` may do
-all of that. Commands log in as the configuration says: give operators one with their own redis.username.
+all of that. Commands log in as the configuration says, so give operators a configuration with their own redis.username.
 
 Example:
 

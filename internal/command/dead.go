@@ -21,8 +21,8 @@ type deadCommands struct {
 
 type deadListCommand struct {
 	queueFlags
-	Limit int  `default:"100" help:"Most to list; says when there are more."`
-	Body  bool `help:"With the bodies, in JSON as base64; without those whose key the configuration does not have."`
+	Limit int  `default:"100" help:"Most to list; it says if there are more."`
+	Body  bool `help:"Show the bodies, in JSON as base64, except those whose encryption key the configuration does not have."`
 }
 
 func (deadListCommand) Help() string {
@@ -111,7 +111,7 @@ type letterFlags struct {
 	queueFlags
 	Letter string  `arg:"" name:"id" optional:"" help:"The dead letter's id."`
 	ID     string  `name:"id" placeholder:"ID" help:"The same as the argument."`
-	Key    *string `placeholder:"KEY" help:"The message's key. Without it all messages of that id are looked for."`
+	Key    *string `placeholder:"KEY" help:"The message's key. Default: search all messages of that id."`
 }
 
 // id is what was given, one way or the other; empty if nothing was.
@@ -128,7 +128,7 @@ type deadShowCommand struct {
 }
 
 func (deadShowCommand) Help() string {
-	return `Exit code 3: the dead letters have no such message.
+	return `Exit code 3: there is no such dead letter.
 
 Example:
 

@@ -43,8 +43,8 @@ func (f deadFlags) startJob(p *program, verb job.Verb) error {
 type deadRedriveCommand struct{ deadFlags }
 
 func (deadRedriveCommand) Help() string {
-	return `They are due at once and have all their attempts again. Exit code 3: the dead letters have no
-such message, or it has lost its body and can only be purged.
+	return `The messages are due at once and have all their attempts again. Exit code 3: there is no such
+dead letter, or it has lost its body and can only be purged.
 
 Example:
 
@@ -74,8 +74,8 @@ type deadPurgeCommand struct {
 }
 
 func (deadPurgeCommand) Help() string {
-	return `With --all it asks first; where there is no terminal to ask at, --yes is needed. Exit code 3:
-the dead letters have no such message.
+	return `With --all it asks first; without a terminal it needs --yes. Exit code 3: there is no such dead
+letter.
 
 Example:
 
@@ -113,7 +113,7 @@ func (c deadPurgeCommand) Run(p *program) error {
 // confirm asks at the terminal. Anything but yes is an error.
 func confirm(p *program, question string) error {
 	if terminal(p.stdin) < 0 {
-		return usagef("--all needs --yes where there is no terminal to ask at")
+		return usagef("--all needs --yes without a terminal to ask at")
 	}
 	_, _ = fmt.Fprintf(p.stderr, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.stdin).ReadString('\n')
@@ -138,7 +138,7 @@ func (f deadFlags) connect(p *program) (*session, string, error) {
 		return nil, "", usagef("give the id of a dead letter, or --all")
 	}
 	if f.Bulk.isUsed() {
-		return nil, "", usagef("what narrows dead letters down goes with --all")
+		return nil, "", usagef("flags that select dead letters need --all")
 	}
 	s, err := f.open(p)
 	return s, id, err

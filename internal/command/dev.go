@@ -26,7 +26,7 @@ type trialCommands struct {
 
 type devCommand struct {
 	Data      string `xor:"data" placeholder:"DIR" help:"Keep the data in this folder. Default: a temporary one, removed at the end."`
-	Memory    bool   `xor:"data" help:"Run Redis in this process, even where redis-server is installed: then its clock can be moved."`
+	Memory    bool   `xor:"data" help:"Run Redis in this process, even if redis-server is installed, so that you can move its clock."`
 	Demo      bool   `help:"Schedule a few messages, print each as it arrives, and end."`
 	RedisPort int    `placeholder:"PORT" help:"Port of Redis. Default: 6379, or a free one."`
 	NATSPort  int    `name:"nats-port" placeholder:"PORT" help:"Port of NATS. Default: 4222, or a free one."`
@@ -37,9 +37,9 @@ type devCommand struct {
 func (devCommand) Help() string {
 	return `It needs nothing installed: it runs a NATS server with JetStream, a Redis (redis-server from
 PATH, or one in this process that keeps its data in memory only) and the bridge, and prints what
-listens where, and the commands to try next. Streams are made as messages need them. It ends on
+listens where, and the commands to try next. It makes streams as messages need them. It ends on
 SIGINT or SIGTERM with exit code 0. With the Redis in this process, POST /dev/clock/advance lets
-30 days pass in a moment: what is due meanwhile is published, each at its due time. For trying things out only: there is no login.
+30 days pass in a moment and publishes each message at its due time. Use it only to try things out: there is no login.
 
 Example:
 

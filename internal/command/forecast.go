@@ -19,8 +19,8 @@ type forecastCommand struct {
 }
 
 func (forecastCommand) Help() string {
-	return `The counts are exact. What is parked is due now. Bytes are estimated from the sizes of messages that are
-chosen at random, as they are stored.
+	return `The counts are exact. Parked messages count as due now. Bytes are estimated from the stored sizes of some random
+messages.
 
 Example:
 

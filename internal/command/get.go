@@ -13,8 +13,8 @@ type getCommand struct {
 }
 
 func (getCommand) Help() string {
-	return `Of a message that has ended it tells when and how, where the queue keeps a history; to find
-one that had a key, give --key, too.
+	return `If the queue keeps a history, it says when and how a message ended; if the message had a key,
+give --key, too.
 
 Exit code 3: there is no such message: it was published or cancelled and is not remembered,
 or never scheduled.

@@ -59,7 +59,7 @@ func (c jobsShowCommand) Run(p *program) error {
 type jobsStopCommand struct{ jobFlags }
 
 func (jobsStopCommand) Help() string {
-	return `The job stops after the messages that it is just about. Exit code 3: it has ended already.`
+	return `The job first finishes the step that is under way. Exit code 3: it has already ended.`
 }
 
 func (c jobsStopCommand) Run(p *program) error {

@@ -11,14 +11,14 @@ import (
 type listCommand struct {
 	queueFlags
 	filterFlags
-	Limit  int    `default:"100" help:"Most to list; says when there are more."`
-	Cursor string `placeholder:"CURSOR" help:"Go on where an earlier list has ended."`
-	Body   bool   `help:"With the bodies, in JSON as base64; without those whose key the configuration does not have."`
+	Limit  int    `default:"100" help:"Most to list; it says if there are more."`
+	Cursor string `placeholder:"CURSOR" help:"Continue where an earlier list ended."`
+	Body   bool   `help:"Show the bodies, in JSON as base64, except those whose encryption key the configuration does not have."`
 }
 
 // filterFlags say which messages are meant.
 type filterFlags struct {
-	State string `placeholder:"STATE" help:"Where they are: scheduled, parked, in_flight or dead."`
+	State string `placeholder:"STATE" help:"Their state: scheduled, parked, in_flight or dead."`
 	Key   string `placeholder:"KEY" help:"Their key."`
 	narrowFlags
 }
@@ -28,10 +28,10 @@ type narrowFlags struct {
 	Topic          string   `placeholder:"TOPIC" help:"Their topic."`
 	Tag            string   `placeholder:"TAG" help:"One of their tags."`
 	IDPrefix       string   `name:"id-prefix" placeholder:"TEXT" help:"How their ids begin."`
-	DueFrom        *instant `placeholder:"TIME" help:"Due at that time or later, RFC 3339."`
-	DueTo          *instant `placeholder:"TIME" help:"Due before that time, RFC 3339."`
-	Reason         string   `placeholder:"TEXT" help:"Why they are dead, to the letter."`
-	ReasonContains string   `placeholder:"TEXT" help:"A part of why they are dead."`
+	DueFrom        *instant `placeholder:"TIME" help:"Due at this time or later, RFC 3339."`
+	DueTo          *instant `placeholder:"TIME" help:"Due before this time, RFC 3339."`
+	Reason         string   `placeholder:"TEXT" help:"Why they are dead, exactly."`
+	ReasonContains string   `placeholder:"TEXT" help:"A part of the reason why they are dead."`
 }
 
 // filter is what the flags say.
@@ -46,8 +46,8 @@ func (f narrowFlags) narrow() inspect.Filter {
 }
 
 func (listCommand) Help() string {
-	return `What waits comes first, in due order, then what is parked, in flight and dead. A message that is tried
-again counts by when that is. What has a tag is listed in the order of key and id, whatever its state.
+	return `Waiting messages come first, in due order, then those that are parked, in flight and dead. A message
+that will be tried again counts by that time. With --tag the order is by key and id, whatever the state.
 
 Example:
 

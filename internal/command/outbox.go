@@ -17,18 +17,18 @@ const databasePatience = 10 * time.Second
 
 type outboxCommands struct {
 	Migrate migrateCommands      `cmd:"" help:"Make, change or show the tables of an outbox."`
-	List    outboxListCommand    `cmd:"" help:"List rows: what waits, and what became of the others."`
+	List    outboxListCommand    `cmd:"" help:"List rows: those that are pending, and how the others ended."`
 	Show    outboxShowCommand    `cmd:"" help:"Show all rows of a message."`
 	Redrive outboxRedriveCommand `cmd:"" help:"Try refused messages again."`
-	Audit   outboxAuditCommand   `cmd:"" help:"Put back what Redis has lost, and remove from it what has ended."`
-	Adopt   outboxAdoptCommand   `cmd:"" help:"Have the rows of a queue belong to this Redis."`
+	Audit   outboxAuditCommand   `cmd:"" help:"Put back messages that Redis has lost, and remove those that have ended."`
+	Adopt   outboxAdoptCommand   `cmd:"" help:"Make the rows of a queue belong to this Redis."`
 }
 
 // outboxFlags name outboxes of the configuration.
 type outboxFlags struct {
 	fileFlag
 	outputFlag
-	Name string `placeholder:"NAME" help:"The outbox, where the configuration names several. Without it: all of them."`
+	Name string `placeholder:"NAME" help:"The outbox, if the configuration names several. Default: all of them."`
 }
 
 // load returns the configuration, and the names of the outboxes that are meant.

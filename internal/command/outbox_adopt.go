@@ -16,11 +16,11 @@ type outboxAdoptCommand struct {
 }
 
 func (outboxAdoptCommand) Help() string {
-	return `The rows of a queue belong to one Redis, and bridges with another one take none of them: two would each put back what the
-other has, and every message would come twice. Bridges follow by themselves where their Redis was emptied. Where a queue moves to a
-Redis that was there before, or Redis was put back to a time before it was emptied, nobody but you can tell: stop the bridges that
-have the other Redis, and run this. What is stored by its row, and not in this Redis, the bridges put back then, marked as maybe
-published where it was due.
+	return `The rows of a queue belong to one Redis, and bridges with another one take none of them: otherwise each would put back the
+other's messages, and every message would come twice. If Redis was emptied, bridges adopt the rows by themselves. If a queue moves
+to another existing Redis, or Redis was restored to a time before it was emptied, only you can know: stop the bridges that
+have the other Redis, and run this. Then the bridges put back the messages that this Redis does not have, marked as maybe
+published if they were due.
 
 Example:
 

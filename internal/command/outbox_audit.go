@@ -29,17 +29,16 @@ var errStalled = fmt.Errorf("no progress for %v: Redis or the database does not 
 
 type outboxAuditCommand struct {
 	outboxFlags
-	Queue  string `placeholder:"QUEUE" help:"Only this queue. Without it: all of them."`
-	All    bool   `help:"All rows, and then all messages in Redis. Without it: rows that are overdue."`
-	DryRun bool   `help:"Only count what would be done."`
+	Queue  string `placeholder:"QUEUE" help:"Only this queue. Default: all of them."`
+	All    bool   `help:"All rows, and then all messages in Redis. Default: rows that are overdue."`
+	DryRun bool   `help:"Only count what it would change."`
 }
 
 func (outboxAuditCommand) Help() string {
-	return `Compares rows with Redis: a message that Redis should have and has not is put back (marked as maybe published, if it was due by
-then), and one that waits in Redis as it was before a reschedule gives way to what its row says. With --all, what Redis has is
-compared with the rows, too: a message that has ended, as its row says, is removed. Beside
-running bridges and producers it does no harm. Bridges audit all the time by themselves; by hand it is to see at once, and for
-a Redis that was put back to an earlier state.
+	return `Compares rows with Redis: it puts back a message that Redis should have but lacks (marked as maybe published if it was due),
+and if a message in Redis dates from before a reschedule, replaces it by what its row says. With --all it also compares Redis
+with the rows, and removes messages that have ended by their rows. It does no harm beside running bridges and producers. Bridges
+audit all the time; run it by hand to know at once, or after Redis was restored to an earlier state.
 
 Example:
 

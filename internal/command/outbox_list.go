@@ -13,14 +13,14 @@ import (
 type outboxListCommand struct {
 	outboxFlags
 	Queue  string `placeholder:"QUEUE" help:"Only rows of this queue; it need not be one of the configuration."`
-	State  string `placeholder:"STATE" help:"Only rows of this state: ${outbox_states}."`
-	Limit  int    `default:"100" help:"Most to list; says when there are more."`
-	Cursor int64  `placeholder:"ROW" help:"Go on behind this row."`
+	State  string `placeholder:"STATE" help:"Only rows in this state: ${outbox_states}."`
+	Limit  int    `default:"100" help:"Most to list; it says if there are more."`
+	Cursor int64  `placeholder:"ROW" help:"Continue after this row."`
 }
 
 func (outboxListCommand) Help() string {
-	return `The oldest rows come first. A schedule's row is pending until Redis has it (which is the outbox' horizon before it is due), then
-stored until its message has ended. A cancel's or reschedule's row says what became of it. Bodies are not read.
+	return `The oldest rows come first. A schedule's row is pending until Redis has the message (from the outbox' horizon before its due time), then
+stored until the message has ended. A cancel's or reschedule's row says its result. Bodies are not read.
 
 Example:
 
@@ -86,11 +86,11 @@ type outboxShowCommand struct {
 	outboxFlags
 	Queue string  `required:"" placeholder:"QUEUE" help:"The queue."`
 	ID    string  `name:"id" required:"" placeholder:"ID" help:"The message's id."`
-	Key   *string `placeholder:"KEY" help:"The message's key. Without it the rows of all messages of that id are shown."`
+	Key   *string `placeholder:"KEY" help:"The message's key. Default: show the rows of all messages of that id."`
 }
 
 func (outboxShowCommand) Help() string {
-	return `The rows are in the order of their revisions: what was asked for last is last. Exit code 3: there are none.
+	return `The rows are in the order of their revisions, the newest last. Exit code 3: there are none.
 
 Example:
 

@@ -19,7 +19,7 @@ const migratePatience = 10 * time.Minute
 
 type migrateCommands struct {
 	Up     migrateUpCommand     `cmd:"" help:"Make the tables, or bring them up to date."`
-	Down   migrateDownCommand   `cmd:"" help:"Take back the newest migration; the first one's tables go with all that is in them."`
+	Down   migrateDownCommand   `cmd:"" help:"Undo the newest migration; undoing the first drops the tables with all rows."`
 	Status migrateStatusCommand `cmd:"" help:"Show which migrations were applied."`
 	Print  migratePrintCommand  `cmd:"" help:"Print the SQL, for another tool to run."`
 }
@@ -27,8 +27,8 @@ type migrateCommands struct {
 type migrateUpCommand struct{ outboxFlags }
 
 func (migrateUpCommand) Help() string {
-	return `Does nothing where all is done, and may run beside bridges and producers. The bridge itself never changes a table. What was
-applied is recorded in the table <table>_migrations.
+	return `Does nothing if all is done, and may run beside bridges and producers. The bridge itself never changes a table. The table
+<table>_migrations records what was applied.
 
 Example:
 
@@ -52,11 +52,11 @@ func (c migrateUpCommand) Run(p *program) error {
 
 type migrateDownCommand struct {
 	outboxFlags
-	Force bool `help:"Even if messages are lost that are not published yet."`
+	Force bool `help:"Even if unpublished messages are lost."`
 }
 
 func (migrateDownCommand) Help() string {
-	return `Stop the bridge and the producers before. While the table has messages that are not published, nothing is done without --force.
+	return `Stop the bridge and the producers first. If the table has unpublished messages, it does nothing without --force.
 
 Example:
 
@@ -111,13 +111,13 @@ func (c migrateStatusCommand) Run(p *program) error {
 }
 
 type migratePrintCommand struct {
-	Dialect string `required:"" enum:"postgres,mysql" placeholder:"postgres|mysql" help:"The kind of database; mysql is MariaDB, too."`
+	Dialect string `required:"" enum:"postgres,mysql" placeholder:"postgres|mysql" help:"The kind of database; mysql also means MariaDB."`
 	Table   string `default:"${outbox_table}" placeholder:"TABLE" help:"Name of the table, ${outbox_table} by default."`
-	Down    bool   `help:"Print what takes the tables away."`
+	Down    bool   `help:"Print the SQL that drops the tables."`
 }
 
 func (migratePrintCommand) Help() string {
-	return `Needs no configuration. Where another tool runs the SQL, let it run each later version's, too.
+	return `Needs no configuration. If another tool runs the SQL, let it also run that of each later version.
 
 Example:
 

@@ -13,14 +13,14 @@ type outboxRedriveCommand struct {
 	ID     string  `arg:"" optional:"" help:"The message's id. Or --all."`
 	Key    string  `placeholder:"KEY" help:"The message's key."`
 	All    bool    `help:"All refused messages of the queue."`
-	Reason *string `placeholder:"TEXT" help:"With --all: only those with exactly this reason, as the list tells it."`
-	DryRun bool    `help:"Only count what would be done."`
+	Reason *string `placeholder:"TEXT" help:"With --all: only those with exactly this reason, as listed."`
+	DryRun bool    `help:"Only count what it would change."`
 }
 
 func (outboxRedriveCommand) Help() string {
-	return `Refused messages are pending again, and are judged as if they had just been written: what is still wrong is refused again.
-Those are left as they are of which the outbox has something later (a cancel, another message), or of which another
-message lives: they are overtaken. Cancels and reschedules are asked for again by those who want them.
+	return `Makes refused messages pending again, as if they had just been written; if they are still wrong, they are refused again.
+A message is left alone as overtaken if the outbox has a later row for it (a cancel, another message), or if another message of
+its identity lives. Refused cancels and reschedules are not tried again: repeat them at the producer.
 Exit code 3: there is no such refused message, or it was overtaken.
 
 Example:

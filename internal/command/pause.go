@@ -14,7 +14,7 @@ import (
 // pauseFlags name a queue, or one topic of it.
 type pauseFlags struct {
 	queueFlags
-	Topic string `placeholder:"TOPIC" help:"Only this topic. Without it the whole queue."`
+	Topic string `placeholder:"TOPIC" help:"Only this topic. Default: the whole queue."`
 }
 
 // what is the queue or the topic in a sentence.
@@ -28,10 +28,10 @@ func (f pauseFlags) what() string {
 type pauseCommand struct{ pauseFlags }
 
 func (pauseCommand) Help() string {
-	return `Nothing is published any more until it is resumed: what waits goes on waiting, what is in flight
-is finished. Messages can be scheduled, cancelled and moved as ever. All bridges hear of it at once,
-or within a second or two; restarts and changes of the shards do not end it. To pause what is
-paused changes nothing.
+	return `Nothing is published until it is resumed: waiting messages keep waiting, those in flight are
+finished. Messages can be scheduled, cancelled and moved as usual. All bridges hear of it at once,
+or within a second or two; restarts and changes of the shards do not end it. A second pause
+changes nothing.
 
 Example:
 
@@ -53,7 +53,7 @@ func (c pauseCommand) Run(p *program) error {
 type resumeCommand struct{ pauseFlags }
 
 func (resumeCommand) Help() string {
-	return `What is due is published in due order. To resume what is not paused changes nothing.
+	return `Due messages are published in due order. If nothing is paused, nothing changes.
 
 Example:
 
@@ -67,7 +67,7 @@ func (c resumeCommand) Run(p *program) error {
 		if now.Since == "" {
 			return c.what() + " was not paused"
 		}
-		return fmt.Sprintf("%s goes on, it was paused since %s%s", c.what(), now.Since, waiting(now))
+		return fmt.Sprintf("%s is resumed, it was paused since %s%s", c.what(), now.Since, waiting(now))
 	})
 }
 

@@ -30,8 +30,8 @@ func TestPauseAndResume(t *testing.T) {
 	assert.Equal(t, []any{"", "paused", first["since"]}, []any{route["route"], route["reason"], route["since"]})
 
 	assert.Equal(t, "cancelled later\n", f.ok("cancel", "--id", "later").stdout)
-	assert.Regexp(t, `^queue orders goes on, it was paused since .*: 1 message`, f.ok("resume").stdout)
-	assert.Regexp(t, `^topic t of queue orders goes on`, f.ok("resume", "--topic", "t").stdout)
+	assert.Regexp(t, `^queue orders is resumed, it was paused since .*: 1 message`, f.ok("resume").stdout)
+	assert.Regexp(t, `^topic t of queue orders is resumed`, f.ok("resume", "--topic", "t").stdout)
 	assert.NotContains(t, f.ok("shards list").stdout, "paused")
 
 	bad := f.run("pause", "--topic", "a b")

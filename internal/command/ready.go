@@ -20,8 +20,8 @@ type readyCommand struct {
 }
 
 func (readyCommand) Help() string {
-	return `Asks the bridge that runs on this machine with this configuration whether it is ready, as GET /readyz does, and prints what it waits for. For what cannot
-ask by HTTP: the image has no shell. It asks at admin.probes, or else at admin.listen, which must be without TLS then.
+	return `Asks the bridge that runs on this machine with this configuration whether it is ready, as GET /readyz does, and prints what it waits for. Use it for health
+checks that can only run a program, since the image has no shell. It asks at admin.probes, or else at admin.listen, then without TLS.
 
 Exit code 0: ready; 1: not ready, or nobody answers; 2: the configuration is wrong, or has no such address.
 

@@ -12,12 +12,12 @@ import (
 type runCommand struct{ fileFlag }
 
 func (runCommand) Help() string {
-	return `It polls the queues and publishes what is due until SIGTERM or SIGINT, then drains and exits
-with 0. A second signal ends it at once. Its log goes to standard error. A systemd unit of
-Type=notify is told when it is ready and stops, and its watchdog that no polling loop hangs.
+	return `It polls the queues and publishes due messages until SIGTERM or SIGINT, then drains and exits
+with 0. A second signal ends it at once. Its log goes to standard error. With Type=notify it tells
+systemd when it is ready and when it stops, and the watchdog that no polling loop hangs.
 
-SIGHUP has it read the configuration again: rate, late, retry, park_patience, dead and budget of queues and log.level change at once.
-If anything else differs, or is wrong, all stays as it is, and the log says why.
+On SIGHUP it reads the configuration again: rate, late, retry, park_patience, dead and budget of queues and log.level change at once.
+If anything else differs, or is wrong, nothing changes, and the log says why.
 
 Example:
 

@@ -15,22 +15,22 @@ import (
 type scheduleCommand struct {
 	queueFlags
 	dueFlags
-	Batch    string    `xor:"due" required:"" placeholder:"FILE" help:"Schedule a message a line of that file, - is standard input: JSON as the API takes it, with id, key, topic, headers, body or body_base64, in or at, spread, tags, late, conflict."`
-	Spread   *span     `placeholder:"DURATION" help:"Due up to so long after that, by the message's id and key: the same for the same message every time."`
+	Batch    string    `xor:"due" required:"" placeholder:"FILE" help:"Schedule one message per line of this file, - is standard input: JSON as the API takes it, with id, key, topic, headers, body or body_base64, in or at, spread, tags, late, conflict."`
+	Spread   *span     `placeholder:"DURATION" help:"Due up to this much later; how much follows from id and key, so it is the same every time."`
 	Late     lateFlags `embed:""`
-	Topic    string    `placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject. Needed but with --batch."`
+	Topic    string    `placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject. Required without --batch."`
 	ID       string    `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
 	Key      string    `placeholder:"KEY" help:"Messages of one key are published in due order; on Kafka the record's key."`
 	Header   []string  `sep:"none" placeholder:"NAME=VALUE" help:"A header of the message; may be repeated."`
-	Tag      []string  `sep:"none" placeholder:"TAG" help:"What the message belongs to, to find and change such messages together; may be repeated."`
-	Conflict string    `enum:"reject,keep,replace" default:"reject" placeholder:"reject|keep|replace" help:"What to do where a message of that id and key is there already. With --batch: for lines that do not say."`
+	Tag      []string  `sep:"none" placeholder:"TAG" help:"A label by which to find and change messages together; may be repeated."`
+	Conflict string    `enum:"reject,keep,replace" default:"reject" placeholder:"reject|keep|replace" help:"What to do if a message of that id and key exists. With --batch: for lines that do not say."`
 	Body     *string   `arg:"" optional:"" help:"The message's body; - reads it from standard input."`
 }
 
 // lateFlags say how late a message may be.
 type lateFlags struct {
-	Late     *span  `placeholder:"DURATION" help:"How late it may be published. Without it the queue's setting holds."`
-	LateThen string `enum:"publish,dead,drop" default:"dead" placeholder:"publish|dead|drop" help:"What becomes of it when it is later than --late: published all the same, to the dead letters, or dropped, counted and logged."`
+	Late     *span  `placeholder:"DURATION" help:"How late it may be published. Default: the queue's setting."`
+	LateThen string `enum:"publish,dead,drop" default:"dead" placeholder:"publish|dead|drop" help:"What happens if it is later than --late: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
 }
 
 // late is what the flags say; without them nothing.
@@ -42,12 +42,12 @@ func (f lateFlags) late() delay.Late {
 }
 
 func (scheduleCommand) Help() string {
-	return `Prints the message's id and due time. Exit code 3: a message of that id is there already.
+	return `Prints the message's id and due time. Exit code 3: a message of that id exists already.
 
-With --batch each line is answered for itself, with -o json by an object with its number: a bad one does
-not stop the others. Lines are scheduled as they come, so it may be the end of a pipe. Give ids where a
-file may be scheduled again, and --conflict keep. The exit code is 1 where Redis failed, else 2 where a
-line is invalid, else 3 where one was refused.
+With --batch each line has its own answer, with -o json an object with its number; a bad line does not
+stop the others. Lines are scheduled as they come, so it may be the end of a pipe. Give ids and
+--conflict keep if you may schedule a file twice. The exit code is 1 if Redis failed, else 2 if a
+line is invalid, else 3 if one was refused.
 
 Example:
 
@@ -62,13 +62,13 @@ func (c scheduleCommand) check() error {
 	isOne := c.Topic != "" || c.Body != nil || c.ID != "" || c.Key != "" || len(c.Header)+len(c.Tag) > 0 || c.Spread != nil || c.Late.Late != nil
 	switch {
 	case c.Batch != "" && isOne:
-		return usagef("with --batch the lines say all but --conflict")
+		return usagef("with --batch, the lines give everything except --conflict")
 	case c.Batch != "":
 		return nil
 	case c.Topic == "":
 		return usagef("missing flags: --topic=TOPIC")
 	case c.Body == nil:
-		return usagef("missing the message's body: give it last, or - for standard input")
+		return usagef("the message's body is missing: give it last, or - for standard input")
 	}
 	return nil
 }

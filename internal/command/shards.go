@@ -22,7 +22,7 @@ type shardsCommands struct {
 type shardsListCommand struct{ queueFlags }
 
 func (shardsListCommand) Help() string {
-	return `HOLDER is the instance that polls the shard now; without one nothing is published from it.
+	return `HOLDER is the instance that polls the shard now; without a holder, nothing of the shard is published.
 
 Example:
 

@@ -17,13 +17,13 @@ const setPatience = 50 * time.Second
 
 type shardsSetCommand struct {
 	queueFlags
-	Shards int `arg:"" name:"n" help:"How many shards the queue is to have."`
+	Shards int `arg:"" name:"n" help:"The new number of shards."`
 }
 
 func (shardsSetCommand) Help() string {
-	return `Producers, cancels and bridges go on meanwhile. Messages stay in the shard where they are until they are due; a shard that is
-taken away is polled until it is empty. The command returns when the new number is in force. A change that is broken off is finished
-by the bridge, or by this command when it is repeated. ` + "`bridge shards list`" + ` shows how far it is.
+	return `Producers, cancels and bridges keep working meanwhile. Messages stay in their shards until they are due; bridges poll a removed
+shard until it is empty. The command returns when the new number is in force. If it breaks off, the bridge finishes the change,
+or repeat the command. ` + "`bridge shards list`" + ` shows the progress.
 
 Example:
 

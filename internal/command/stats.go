@@ -19,18 +19,17 @@ import (
 
 type statsCommand struct {
 	queuesFlags
-	Shards bool `help:"A line a shard, too."`
-	Over   span `default:"1s" help:"How long to look for the rates: counters are read before and after. 0s: no rates."`
+	Shards bool `help:"Show each shard, too."`
+	Over   span `default:"1s" help:"The interval for the rates: counters are read before and after it. 0s: no rates."`
 }
 
 func (statsCommand) Help() string {
-	return `WAITING counts all that waits, what is parked and what is due among it; DUE what is due and not parked,
-OLDEST for how long the first of it has been. BYTES is about what the waiting messages themselves have (id, key, topic,
-headers and body), from the sizes of some that are chosen at random: not dead letters, and not what Redis needs
-besides, which FULL counts, too. IN/s and OUT/s are messages that were scheduled and published a second.
-FULL is how much is taken of the queue's budget or of Redis' maxmemory, whichever has less room; with -o wide
-both are there, with when they will be full if they grow on as in the last ten minutes. A bridge tells that
-every ten seconds; it is - where there is no limit, or no bridge runs.
+	return `WAITING counts all waiting messages, parked and due ones, too; DUE those that are due and not parked, and OLDEST is
+how long the first of them has been due. BYTES estimates the size of the waiting messages (id, key, topic,
+headers and body) from some random ones, without dead letters and without Redis' overhead, which FULL includes.
+IN/s and OUT/s are messages scheduled and published per second. FULL is the used part of the queue's budget or of
+Redis' maxmemory, whichever has less room; -o wide shows both, and when they will be full if they keep growing as
+in the last ten minutes. A bridge updates that every ten seconds; it is - if there is no limit, or no bridge runs.
 
 Example:
 

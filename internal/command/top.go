@@ -15,13 +15,13 @@ import (
 
 type topCommand struct {
 	queuesFlags
-	Every span `default:"1s" help:"How long from one look to the next; longer where a look takes long."`
-	Count int  `placeholder:"N" help:"End after so many looks. Default: at q, or ctrl-C."`
+	Every span `default:"1s" help:"Interval between two readings; longer if a reading takes long."`
+	Count int  `placeholder:"N" help:"Number of readings. Default: until q, or ctrl-C."`
 }
 
 func (topCommand) Help() string {
-	return `On a terminal the table stays in its place; else it is a line a queue and look. Columns as in
-` + "`bridge stats`" + `; rates are over the time between two looks.
+	return `On a terminal the table stays in its place; elsewhere each reading is one line per queue. Columns as in
+` + "`bridge stats`" + `; rates are those between two readings.
 
 Example:
 

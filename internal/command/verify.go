@@ -18,20 +18,20 @@ const verifyPatience = 60 * time.Second
 
 type verifyCommand struct {
 	queuesFlags
-	Repair bool      `help:"Mend what can be mended without a guess, and say what was done."`
-	Rate   perSecond `default:"10000/s" placeholder:"N/s" help:"So many entries a second at the most."`
+	Repair bool      `help:"Repair what needs no guess, and say what was done."`
+	Rate   perSecond `default:"10000/s" placeholder:"N/s" help:"The most entries per second."`
 }
 
 func (verifyCommand) Help() string {
-	return `Reads all that the queue has in Redis, in small steps, beside producers and bridges, and prints what is
-not whole: a message without a body, a body that neither waits nor is in flight, a claim without a
-deadline, an index or a history that tells another story, counters that do not add up. What looks broken
-is looked at again at one instant before it is said.
+	return `Reads all that the queue has in Redis, in small steps, beside producers and bridges, and prints
+inconsistencies: a message without a body, a body that neither waits nor is in flight, a claim without a
+deadline, an index or a history that differs from the messages, counters that do not add up. Before it
+reports a suspect, a script checks it again atomically.
 
-With --repair, what lost its body or its due time goes to the dead letters, with that reason; the
-indexes are made whole; no message is deleted. What cannot be judged stays, and is said.
+With --repair, messages that lost their body or due time go to the dead letters, with that reason, and
+indexes are corrected; no message is deleted. What it cannot judge, it reports and leaves alone.
 
-Exit code 3: something is not whole, and was not mended.
+Exit code 3: an inconsistency was found and not repaired.
 
 Example:
 

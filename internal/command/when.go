@@ -12,8 +12,8 @@ import (
 
 // dueFlags say when a message is due; one of them is needed.
 type dueFlags struct {
-	In *span    `xor:"due" required:"" placeholder:"DURATION" help:"Due so long from now, by Redis' clock: 500ms, 5s, 30m, 2h, 1d, 1w."`
-	At *instant `xor:"due" required:"" placeholder:"TIME" help:"Due at that time, RFC 3339: 2027-01-31T09:00:00Z."`
+	In *span    `xor:"due" required:"" placeholder:"DURATION" help:"Due after this delay, by Redis' clock: 500ms, 5s, 30m, 2h, 1d, 1w."`
+	At *instant `xor:"due" required:"" placeholder:"TIME" help:"Due at this time, RFC 3339: 2027-01-31T09:00:00Z."`
 }
 
 // when is the due time for the SDK.

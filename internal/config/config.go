@@ -28,11 +28,11 @@ type Config struct {
 	// Outbox has the name "default" where the section is one object.
 	Outbox     map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
 	Admin      Admin             `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
-	Encryption Encryption        `yaml:"encryption" doc:"Bodies are encrypted in Redis, and in the table of an outbox."`
+	Encryption Encryption        `yaml:"encryption" doc:"Encrypts bodies in Redis and in the table of an outbox."`
 	Poller     Poller            `yaml:"poller" doc:"How each shard is polled."`
 	Log        Log               `yaml:"log" doc:"What is logged, and how."`
 	Prefix     string            `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
-	Instance   string            `yaml:"instance" doc:"Name of this process among the instances, unique. Default: the host's name and six random characters."`
+	Instance   string            `yaml:"instance" doc:"Unique name of this process among the instances. Default: the host's name and six random characters."`
 	// DrainTimeout bounds the wait for acknowledgements at shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"20s" doc:"How long a shutdown waits for the brokers' acknowledgements before it releases the rest."`
 
@@ -80,18 +80,18 @@ type Queue struct {
 	Retry  Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
-	Late         Late          `yaml:"late" doc:"What becomes of a message that could not be published in time, as after an outage or a pause."`
+	Late         Late          `yaml:"late" doc:"What happens to a message that could not be published in time, for example after an outage or a pause."`
 	Dead         DeadLimits    `yaml:"dead" doc:"Which dead letters stay. Those beyond a limit are purged, the oldest first."`
-	Rate         Rate          `yaml:"rate" doc:"How many messages a second are published at the most."`
-	History      History       `yaml:"history" doc:"What the queue remembers of messages that have ended: when, how and where to."`
+	Rate         Rate          `yaml:"rate" doc:"The most messages that are published per second."`
+	History      History       `yaml:"history" doc:"What the queue remembers of messages that have ended: when, how and where."`
 	Budget       Budget        `yaml:"budget" doc:"How many bytes the queue may take in Redis."`
-	Topics       []string      `yaml:"topics" doc:"Topics that the queue takes; * stands for any characters. Messages of others are refused, and those that wait already go to the dead letters. Empty: all."`
+	Topics       []string      `yaml:"topics" doc:"Topics that the queue takes; * stands for any characters. Messages of other topics are refused; those that already wait go to the dead letters. Empty: all."`
 	Canary       Canary        `yaml:"canary" doc:"Small messages that the bridge schedules itself, to see whether the queue delivers."`
-	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Most that id, key, topic, headers and body may have together: bytes, or with a unit, as 960KiB."`
-	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must confirm a claim before it is published, what the API and the commands change before they say so, and a row's message before the row does: nothing more than Redis' memory, replicas, or the disk (fsync)."`
+	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Largest size of id, key, topic, headers and body together: bytes, or with a unit, as 960KiB."`
+	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must confirm a claim before its messages are published, a change before the API or a command reports it, and a row's message before the row says stored: only Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
 	// Compensation is as given; [Config.CompensationTopic] is the topic in force.
-	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name, if there is an outbox. off: none."`
+	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name if there is an outbox, else none. off: none."`
 }
 
 // Durability is what must have confirmed what the bridge writes for a queue.
@@ -107,9 +107,9 @@ const (
 // Retry is the backoff of a refused message: Initial, doubled each time up to
 // Max, ± 20 %, until Attempts refusals make it a dead letter.
 type Retry struct {
-	Initial  time.Duration `yaml:"initial" default:"1s" doc:"Wait before the second attempt. It doubles with each further one."`
+	Initial  time.Duration `yaml:"initial" default:"1s" doc:"Wait before the second attempt. It doubles with each further attempt."`
 	Max      time.Duration `yaml:"max" default:"10m" doc:"Longest wait between two attempts."`
-	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Refusals after which the message goes to the dead letters."`
+	Attempts int           `yaml:"attempts" default:"25" min:"1" max:"10000" doc:"Number of refusals after which the message goes to the dead letters."`
 }
 
 // Admin says where the HTTP listeners are, and who may do what there. An empty
@@ -122,24 +122,24 @@ type Admin struct {
 	TLS      *tlsserver.Files `yaml:"tls" doc:"Turns TLS on for admin.listen, and says how."`
 	ReadOnly bool             `yaml:"read_only" default:"false" doc:"Refuse everything in the API that changes something."`
 	// LameDuck is for load balancers, which take some seconds to hear of /readyz.
-	LameDuck time.Duration `yaml:"lame_duck" default:"0s" min:"0s" max:"10m" doc:"How long everything goes on after SIGTERM while /readyz says no already, so that whoever sends calls of the API here stops doing so first. Then the drain begins."`
+	LameDuck time.Duration `yaml:"lame_duck" default:"0s" min:"0s" max:"10m" doc:"How long the bridge keeps working after SIGTERM while /readyz already answers 503, so that load balancers stop sending API calls before the drain begins."`
 }
 
 // Auth says who may use the API.
 type Auth struct {
-	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without it, only who calls from the host itself may change anything."`
+	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without it, only callers on the host itself may change anything."`
 }
 
 // Encryption says how bodies are encrypted.
 type Encryption struct {
-	Keys       string `yaml:"keys" file:"true" doc:"File of the keys, see docs/encryption.md; it is read again when it changes. The first seals what the API and the commands schedule, all open what is published. Without it, what producers have encrypted waits."`
+	Keys       string `yaml:"keys" file:"true" doc:"File of the keys, see docs/encryption.md; it is read again when it changes. The first key encrypts what the API and the commands schedule; all of them decrypt for publishing. Without the file, messages that producers have encrypted wait."`
 	ShowBodies bool   `yaml:"show_bodies" default:"false" doc:"Show encrypted bodies, too, in the API and the console, to everybody who may see the message."`
 }
 
 // Log configures the log.
 type Log struct {
-	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error" doc:"Least level that is logged."`
-	Format string `yaml:"format" default:"auto" enum:"auto,text,json" doc:"Form of a line. auto: text on a terminal, else JSON."`
+	Level  string `yaml:"level" default:"info" enum:"debug,info,warn,error" doc:"Lowest level that is logged."`
+	Format string `yaml:"format" default:"auto" enum:"auto,text,json" doc:"Format of a line. auto: text on a terminal, else JSON."`
 }
 
 // Poller says how each shard is polled.
@@ -147,7 +147,7 @@ type Poller struct {
 	Batch        int           `yaml:"batch" default:"500" min:"1" max:"500" doc:"Most messages in a claim."`
 	InFlight     int           `yaml:"in_flight" default:"4" min:"1" max:"64" doc:"Most claims of a shard in flight at once."`
 	ClaimTimeout time.Duration `yaml:"claim_timeout" default:"60s" doc:"How long a claim lasts before it may be reclaimed."`
-	MaxSleep     time.Duration `yaml:"max_sleep" default:"2s" doc:"Longest wait before a shard is looked at again. At most half of the lease."`
+	MaxSleep     time.Duration `yaml:"max_sleep" default:"2s" doc:"Longest wait between two polls of a shard. At most half of the lease."`
 	Lease        time.Duration `yaml:"lease" default:"5s" doc:"How long a shard stays with an instance that has gone silent."`
 }
 

@@ -94,7 +94,7 @@ func TestQueueAndSinkErrors(t *testing.T) {
 		"late":               {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    late: {then: drop}", want{"line 5: queues.q.late.after: ", "is needed where late.then is drop"}},
 		"late what":          {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    late: {then: burn}", want{"line 5: queues.q.late.then: ", "is not one of publish, dead, drop"}},
 		"rate":               {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {messages: 2000000}", want{"line 5: queues.q.rate.messages: ", "is too large, allowed are 0 to 1000000"}},
-		"rate of a topic":    {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: [a=1, a=0]}", want{"line 5: queues.q.rate.topics: ", `"a=0": "0" is no rate, allowed are 1 to 1000000 messages a second`}},
+		"rate of a topic":    {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: [a=1, a=0]}", want{"line 5: queues.q.rate.topics: ", `"a=0": "0" is not a rate, allowed are 1 to 1000000 messages a second`}},
 		"rate of no topic":   {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: ['a b=1']}", want{"line 5: queues.q.rate.topics: ", `"a b=1": topic "a b"`}},
 		"rates of one topic": {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    rate: {topics: [a=1, a=2]}", want{"line 5: queues.q.rate.topics: ", `"a=2": the topic has a rate already`}},
 		"canary":             {"sinks: {s: {type: nats, url: 'nats://a'}}\nqueues:\n  q:\n    sink: s\n    canary: {topic: 'a b'}", want{"line 5: queues.q.canary.topic: ", `"a b": topic "a b"`}},

@@ -81,7 +81,7 @@ func TestOutboxDSNFile(t *testing.T) {
 	assert.Equal(t, "postgres://u:p@h/d", reveal(t, config.Outbox[defaultOutbox].DSN))
 	require.NoError(t, os.WriteFile(file, []byte("nonsense"), 0o600))
 	_, err = Parse([]byte(base+"outbox: {driver: postgres, dsn_file: "+file+"}"), nil)
-	assertOnly(t, err, want{"line 3: outbox.dsn_file: ", "is no DSN of PostgreSQL"})
+	assertOnly(t, err, want{"line 3: outbox.dsn_file: ", "is not a PostgreSQL DSN"})
 }
 
 func TestOutboxErrors(t *testing.T) {
@@ -90,9 +90,9 @@ func TestOutboxErrors(t *testing.T) {
 		"outbox: {}":                                                    {"line 3: outbox.driver: ", "missing"},
 		"outbox: {driver: oracle, dsn: x}":                              {"line 3: outbox.driver: ", "is not one of postgres, mysql"},
 		"outbox: {driver: postgres}":                                    {"line 3: outbox.dsn: ", "missing"},
-		"outbox: {driver: mysql, dsn: x}":                               {"line 3: outbox.dsn: ", "is no DSN of MySQL"},
+		"outbox: {driver: mysql, dsn: x}":                               {"line 3: outbox.dsn: ", "is not a MySQL DSN"},
 		"outbox: {driver: mysql, dsn: u@/}":                             {"line 3: outbox.dsn: ", "names no database"},
-		"outbox: {driver: postgres,\n dsn: 'postgres://u:hunter2 @:x'}": {"line 4: outbox.dsn: ", "is no DSN of PostgreSQL"},
+		"outbox: {driver: postgres,\n dsn: 'postgres://u:hunter2 @:x'}": {"line 4: outbox.dsn: ", "is not a PostgreSQL DSN"},
 		"outbox: {driver: postgres, dsn: 'host=db sslmode=verify-full sslrootcert=/none'}": {"line 3: outbox.dsn: ", "open /none"},
 		"outbox: {driver: mysql, dsn: u@/d, notify: true}":                                 {"line 3: outbox.notify: ", "is a key of driver postgres"},
 		"outbox: {driver: mysql, dsn: u@/d, table: A}":                                     {"line 3: outbox.table: ", `"A": give 1 to 41`},

@@ -13,8 +13,8 @@ import (
 // Late is how late a message may be published, counted from its due time, and what
 // becomes of one that is later. After is 0 if there is no limit.
 type Late struct {
-	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Without it there is no limit."`
-	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What becomes of a message that is later: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
+	After time.Duration      `yaml:"after" doc:"How long after its due time a message may be published. Default: no limit."`
+	Then  message.LateAction `yaml:"then" default:"publish" enum:"publish,dead,drop" doc:"What happens to a later message: it is published all the same, goes to the dead letters, or is dropped, counted and logged."`
 }
 
 // DeadLimits limits the dead letters. 0 is no limit.
@@ -25,8 +25,8 @@ type DeadLimits struct {
 
 // Budget limits how many bytes a queue takes in Redis. 0 is no limit.
 type Budget struct {
-	Bytes  Size         `yaml:"bytes" default:"0" min:"0" doc:"About how many bytes of Redis the queue may take, dead letters among them: bytes, or with a unit, as 512MiB. 0: no limit."`
-	Policy BudgetPolicy `yaml:"policy" default:"refuse" enum:"refuse,warn" doc:"What happens beyond that: producers are refused, or it is only logged and told by the metrics."`
+	Bytes  Size         `yaml:"bytes" default:"0" min:"0" doc:"About how many bytes of Redis the queue may take, including dead letters: bytes, or with a unit, as 512MiB. 0: no limit."`
+	Policy BudgetPolicy `yaml:"policy" default:"refuse" enum:"refuse,warn" doc:"What happens beyond that: producers are refused, or only the log and the metrics say it."`
 }
 
 // BudgetPolicy is what happens where a budget is used up.
@@ -40,22 +40,22 @@ const (
 
 // History limits how many ended messages are remembered, and how long. Count 0 is none.
 type History struct {
-	Count int           `yaml:"count" default:"0" min:"0" max:"100000000" doc:"Most messages that are remembered, over all shards; each shard has its even part. 0: none."`
+	Count int           `yaml:"count" default:"0" min:"0" max:"100000000" doc:"Most messages that are remembered, over all shards; each shard has an even part. 0: none."`
 	Age   time.Duration `yaml:"age" default:"24h" min:"1s" doc:"How long a message is remembered."`
 }
 
 // Canary says where the bridge sends messages of its own through the queue.
 type Canary struct {
 	// Topic is empty if there is no canary.
-	Topic string        `yaml:"topic" doc:"Where canaries are published: a topic of their own, whose consumers need not do anything. Without it there are none."`
-	Every time.Duration `yaml:"every" default:"30s" min:"1s" max:"5m" doc:"How often one is sent, by one of the instances; none is while the one before it waits."`
+	Topic string        `yaml:"topic" doc:"Topic of the canaries, used for nothing else; nobody needs to consume it. Default: no canaries."`
+	Every time.Duration `yaml:"every" default:"30s" min:"1s" max:"5m" doc:"How often one of the instances schedules a canary; it schedules none while the previous one waits."`
 }
 
 // Rate is how many messages a second are published at most, over all shards and
 // instances. 0 is no limit.
 type Rate struct {
-	Messages int      `yaml:"messages" default:"0" min:"0" max:"1000000" doc:"Of the queue, over all shards and instances, whichever of them have the messages. 0: no limit."`
-	Topics   []string `yaml:"topics" doc:"Of single topics, TOPIC=N each. What comes faster waits in due order, out of the way of the other topics."`
+	Messages int      `yaml:"messages" default:"0" min:"0" max:"1000000" doc:"Most messages per second of the queue, over all shards and instances. 0: no limit."`
+	Topics   []string `yaml:"topics" doc:"Most messages per second of single topics, TOPIC=N each. Faster messages wait in due order, out of the way of other topics."`
 }
 
 // ByTopic are the rates of the topics. They were checked by [Load].
@@ -78,7 +78,7 @@ func parseTopicRate(text string) (topic string, n int, err error) {
 		return "", 0, errors.New("give TOPIC=N, N messages a second")
 	}
 	if n, err = strconv.Atoi(text[at+1:]); err != nil || n < 1 || n > maxTopicRate {
-		return "", 0, fmt.Errorf("%q is no rate, allowed are 1 to %d messages a second", text[at+1:], maxTopicRate)
+		return "", 0, fmt.Errorf("%q is not a rate, allowed are 1 to %d messages a second", text[at+1:], maxTopicRate)
 	}
 	return text[:at], n, nil
 }

@@ -16,7 +16,7 @@ import (
 // Sink is one broker.
 type Sink struct {
 	Type           message.SinkType `yaml:"type" required:"true" doc:"The kind of broker."`
-	PublishTimeout time.Duration    `yaml:"publish_timeout" default:"10s" doc:"How long the broker may take to answer for a message, from its hand-over to the connection. At most a third of poller.claim_timeout."`
+	PublishTimeout time.Duration    `yaml:"publish_timeout" default:"10s" doc:"How long the broker may take to acknowledge a message, from its hand-over to the connection. At most a third of poller.claim_timeout."`
 	// TLS is nil if the section is missing.
 	TLS *tlsclient.Files `yaml:"tls" doc:"Turns TLS on, and says how. An empty section verifies against the system's roots."`
 

@@ -127,7 +127,7 @@ func (m *streamMaker) ensure(ctx context.Context, topic string) (made bool) {
 		made = err == nil
 	}
 	if err != nil {
-		m.logger.Warn("no stream made", "event", "stream", "topic", topic, "err", err)
+		m.logger.Warn("stream not made", "event", "stream", "topic", topic, "err", err)
 		return false
 	}
 	m.known[topic] = true

@@ -46,13 +46,13 @@ func (i Info) state() []check.Finding {
 			Level: check.Error, Code: "redis_full",
 			What:   fmt.Sprintf("used_memory is %s of maxmemory %s", size(used), size(limit)),
 			Why:    "producers are refused (`delay: redis is full`) until messages have left",
-			Remedy: fmt.Sprintf("CONFIG SET maxmemory %d, if the machine has so much", 2*limit),
+			Remedy: fmt.Sprintf("CONFIG SET maxmemory %d, if the machine has that much", 2*limit),
 		}),
 		when(!full && limit > 0 && used*100 >= limit*memoryLow, check.Finding{
 			Level: check.Warning, Code: "redis_memory",
 			What:   fmt.Sprintf("used_memory is %s of maxmemory %s", size(used), size(limit)),
-			Why:    "at maxmemory, producers are refused; 236 bytes beyond id and body are used by each message that waits",
-			Remedy: "raise maxmemory, or keep what is far in the future in an outbox (outbox.horizon)",
+			Why:    "at maxmemory, producers are refused; each waiting message takes 236 bytes beyond id and body",
+			Remedy: "raise maxmemory, or keep messages of the far future in an outbox (outbox.horizon)",
 		}),
 		when(limit == 0 && all > 0 && rss*100 >= all*memoryLow, check.Finding{
 			Level: check.Warning, Code: "redis_memory",
@@ -75,7 +75,7 @@ func (i Info) state() []check.Finding {
 		when(most > 0 && clients*100 >= most*memoryLow, check.Finding{
 			Level: check.Warning, Code: "redis_clients",
 			What:   fmt.Sprintf("%d of %d connections are in use", clients, most),
-			Why:    "who comes after the last one is refused, bridges and producers alike",
+			Why:    "further connections are refused, of bridges and producers alike",
 			Remedy: fmt.Sprintf("CONFIG SET maxclients %d", 2*most),
 		}),
 	)...)
@@ -100,7 +100,7 @@ func (i Info) disk() []check.Finding {
 			Level: check.Warning, Code: "redis_snapshot",
 			What:   "the last snapshot failed",
 			Why:    "with stop-writes-on-bgsave-error and a save rule, Redis refuses all writes (MISCONF)",
-			Remedy: "look at its log for the cause (disk full, no memory to fork), then BGSAVE",
+			Remedy: "find the cause in its log (disk full, no memory to fork), then BGSAVE",
 		}),
 	)
 }
@@ -114,7 +114,7 @@ func (i Info) durability(want Want) []check.Finding {
 		when(tooFew, check.Finding{
 			Level: check.Error, Code: "redis_replicas",
 			What:   fmt.Sprintf("durability replicas asks for %d, and %d are connected", want.Replicas, replicas),
-			Why:    "nothing is published until so many confirm",
+			Why:    "nothing is published until that many confirm",
 			Remedy: fmt.Sprintf("start them, or set queues.*.replicas to %d, or queues.*.durability to memory", max(1, replicas)),
 		}),
 		when(want.Fsync && known && !has, check.Finding{

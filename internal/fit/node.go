@@ -94,7 +94,7 @@ func (s *observation) clock(ctx context.Context, n node) {
 		s.add(check.Finding{
 			Level: check.Error, Code: "redis_script_time",
 			What:   fmt.Sprintf("TIME is %d inside a script, and %d outside of one", sec, now.Unix()),
-			Why:    "the scripts tell by it what is due: nothing would ever be, or everything at once",
+			Why:    "the scripts decide by it what is due: nothing ever would be, or everything at once",
 			Remedy: "use Redis or Valkey: this engine cannot run the bridge's scripts",
 		})
 	}
@@ -115,7 +115,7 @@ func (n node) config(ctx context.Context, info Info, want Want) []check.Finding 
 		when(want.Fsync && conn.ConfirmsEarly(info["redis_version"], values["appendfsync"]), check.Finding{
 			Level: check.Error, Code: "redis_waitaof",
 			What:   "durability fsync is asked for, appendfsync is everysec, and this version confirms before its disk has it",
-			Why:    "nothing is published, or accepted with fsync, since a power cut could take it away",
+			Why:    "nothing is published, or accepted with fsync, because a power cut could undo it",
 			Remedy: "CONFIG SET appendfsync always, and the same in redis.conf, or use Redis 8",
 		}),
 		when(values["appendfsync"] == "no" && info["aof_enabled"] == "1", check.Finding{
@@ -127,13 +127,13 @@ func (n node) config(ctx context.Context, info Info, want Want) []check.Finding 
 		when(values["min-replicas-to-write"] == "0" && info.number("connected_slaves") > 0, check.Finding{
 			Level: check.Warning, Code: "redis_min_replicas",
 			What:   "min-replicas-to-write is 0",
-			Why:    "a primary that is cut off goes on taking messages, which are lost when it comes back as a replica",
+			Why:    "a primary that is cut off keeps taking messages, which are lost when it comes back as a replica",
 			Remedy: "CONFIG SET min-replicas-to-write 1, and min-replicas-max-lag 10",
 		}),
 		when(err == nil && limit > 0 && limit < leastScriptTime.Milliseconds(), check.Finding{
 			Level: check.Warning, Code: "redis_script_limit",
 			What:   fmt.Sprintf("lua-time-limit (busy-reply-threshold) is %d ms", limit),
-			Why:    "a script that is slow once has everybody answered BUSY",
+			Why:    "one slow script makes Redis answer BUSY to everybody",
 			Remedy: "CONFIG SET lua-time-limit 5000, the default",
 		}),
 	)
@@ -148,7 +148,7 @@ func failed(addr string, err error) check.Finding {
 		Level: check.Error, Code: "redis_unreachable", Subject: addr,
 		What:   rediserr.Cause(err),
 		Why:    "nothing is scheduled or published without Redis",
-		Remedy: "correct redis.url (or sentinels, addrs), or start the server; `redis-cli -u URL ping` answers PONG when all is well",
+		Remedy: "correct redis.url (or sentinels, addrs), or start the server; `redis-cli -u URL ping` answers PONG if all is well",
 	}
 	text := err.Error()
 	switch {
@@ -156,9 +156,9 @@ func failed(addr string, err error) check.Finding {
 		strings.Contains(text, "without any password configured"):
 		f.Code, f.Remedy = "redis_login", "correct redis.username and redis.password (or password_file); `ACL LIST` shows the users"
 	case strings.Contains(text, "cluster support disabled"):
-		f.Code, f.Remedy = "redis_mode", "set redis.mode to standalone and redis.url: this server is no node of a Cluster"
+		f.Code, f.Remedy = "redis_mode", "set redis.mode to standalone and redis.url: this server is not a node of a Cluster"
 	case strings.Contains(text, "tls:"), strings.Contains(text, "x509:"):
-		f.Code, f.Remedy = "redis_tls", "correct redis.tls: ca_file must hold who signed the server's certificate, server_name what it is for"
+		f.Code, f.Remedy = "redis_tls", "correct redis.tls: ca_file must hold the CA that signed the server's certificate, server_name the certificate's name"
 	}
 	return f
 }
@@ -168,7 +168,7 @@ func hidden(command, what, user, right string) check.Finding {
 	return check.Finding{
 		Level: check.Warning, Code: "redis_hidden",
 		What:   command + " is denied: " + what,
-		Why:    "what would lose messages stays unseen, here and at the start of the bridge",
+		Why:    "neither the check nor the bridge can see settings that lose messages",
 		Remedy: "ACL SETUSER " + user + " " + right,
 	}
 }

@@ -184,7 +184,7 @@ func lacks(want Want, what, detail, right string) check.Finding {
 	return check.Finding{
 		Level: check.Error, Code: "redis_denied",
 		What: fmt.Sprintf("user %s is denied %s (%s)", want.User, what, detail),
-		Why:  "a script that meets it fails, and its queue stands still",
+		Why:  "a script that needs it fails, and its queue stands still",
 		Remedy: "ACL SETUSER " + want.User + " " + right + ", then ACL SAVE or the same in users.acl; " +
 			"`bridge config acl --config FILE --role bridge` prints all that is needed",
 	}

@@ -54,25 +54,25 @@ func Settings(info Info) []check.Finding {
 		when(strings.HasPrefix(policy, "allkeys-"), check.Finding{
 			Level: check.Error, Code: "redis_eviction",
 			What:   "maxmemory-policy is " + policy + ", so waiting messages would be evicted; set noeviction",
-			Why:    "a full Redis throws away messages that it has accepted, without a word",
+			Why:    "a full Redis silently throws away messages that it has accepted",
 			Remedy: "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
 		}),
 		when(policy != "" && policy != "noeviction" && !strings.HasPrefix(policy, "allkeys-"), check.Finding{
 			Level: check.Warning, Code: "redis_eviction",
-			What:   "maxmemory-policy should be noeviction, and is " + policy,
+			What:   "maxmemory-policy should be noeviction, but is " + policy,
 			Why:    "a full Redis evicts keys with a time to live first: the leases of the shards are such keys",
 			Remedy: "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf",
 		}),
 		when(info["aof_enabled"] == "0", check.Finding{
 			Level: check.Warning, Code: "redis_aof",
 			What:   "appendonly is off: a restart of redis loses messages",
-			Why:    "what was accepted since the last snapshot is gone, and all of it where there are no snapshots",
+			Why:    "messages accepted since the last snapshot are lost, or all of them if there are no snapshots",
 			Remedy: "CONFIG SET appendonly yes, and the same in redis.conf",
 		}),
 		when(info["connected_slaves"] == "0" && info["role"] != "slave", check.Finding{
 			Level: check.Warning, Code: "redis_replica",
 			What:   "redis has no replica: its machine is a single point of failure",
-			Why:    "what waits is lost with the machine's disk, and nothing is published while the machine is down",
+			Why:    "waiting messages are lost with the machine's disk, and nothing is published while the machine is down",
 			Remedy: "start a replica (REPLICAOF host port), with Sentinel or Cluster to promote it; see durability in docs/operations.md",
 		}),
 	)

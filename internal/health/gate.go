@@ -118,7 +118,7 @@ func (c *Gate) isChecked(addr string) bool {
 func checkNode(ctx context.Context, rdb redis.UniversalClient, logger *slog.Logger) error {
 	text, err := rdb.Info(ctx).Result()
 	if redis.HasErrorPrefix(err, "NOPERM") {
-		logger.Warn("settings of redis are hidden", "event", "redis_check", "err", err)
+		logger.Warn("redis hides its settings", "event", "redis_check", "err", err)
 		return nil
 	}
 	if err != nil {

@@ -114,7 +114,7 @@ func (l *Link) wrong(t *testing.T) {
 		"plain":               {func(given *Login) { given.TLS = nil }, ""},
 		"no_certificate":      {func(given *Login) { given.TLS.CertFile, given.TLS.KeyFile = "", "" }, ""},
 		"unknown_certificate": {func(given *Login) { given.TLS.CertFile, given.TLS.KeyFile = other.ClientCert, other.ClientKey }, ""},
-		"unknown_authority":   {func(given *Login) { given.TLS.CAFile = other.CAFile }, "give in ca_file who has signed the server's certificate"},
+		"unknown_authority":   {func(given *Login) { given.TLS.CAFile = other.CAFile }, "give the CA that signed the server's certificate in ca_file"},
 		"wrong_name":          {func(given *Login) { given.TLS.ServerName = "elsewhere.example" }, "or give it as server_name"},
 		"wrong_password":      {func(given *Login) { given.Secret = l.secret(t, "not-the-password") }, ""},
 	} {
@@ -138,7 +138,7 @@ func (l *Link) expired(t *testing.T) {
 		mine := l.files(t)
 		mine.Install(t, mine.Ending(t, -time.Minute))
 		try := l.Open(t, l.login(t, mine))
-		l.refused(t, try(soon(t)), "has ended on")
+		l.refused(t, try(soon(t)), "expired on")
 		mine.Install(t, mine.Renewed(t))
 		works(t, try)
 	})
@@ -175,7 +175,7 @@ func (l *Link) rotated(t *testing.T) {
 		l.Password += "-2"
 	}
 	l.Restart(t)
-	l.becomes(t, try, "give in ca_file who has signed the server's certificate")
+	l.becomes(t, try, "give the CA that signed the server's certificate in ca_file")
 	mine.Install(t, l.Certs)
 	if l.Password == "" {
 		works(t, try)

@@ -164,7 +164,7 @@ func (l *layouts) repair(ctx context.Context) {
 		l.notice() // It finds out what was lost, see births.
 	case !l.failing && (gone || len(lost) > 0) && ctx.Err() == nil:
 		l.failing = true
-		l.config.Logger.Error("redis has lost the layout or shards of it, which cannot be made again yet",
+		l.config.Logger.Error("redis has lost the layout or shards, which cannot be made again yet",
 			"event", "layout_lost", "shards", len(lost), "which", joined(lost), "err", err)
 	}
 }

@@ -223,7 +223,7 @@ func (m *Member) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	if err := m.config.Store.Leave(ctx, m.config.Instance); err != nil {
-		m.config.Logger.Warn("the others were not told that this instance ends, they notice", "event", "drain", "err", err)
+		m.config.Logger.Warn("the other instances were not told that this one ends, they will notice", "event", "drain", "err", err)
 	}
 }
 

@@ -540,7 +540,7 @@ func (a *planner) reclaimed(now time.Duration, messages int, more bool, err erro
 	}
 	a.flight.Lose(r.which.Stray)
 	if r.reclaimed > 0 {
-		a.log.Warn("a claim came back that had been settled or given up, reclaimed",
+		a.log.Warn("reclaimed a claim that had been settled or given up",
 			"event", "reclaim", "claim", r.which.Stray.String(), "messages", r.reclaimed)
 	}
 	return a.reclaimStrays(r.strays)

@@ -49,7 +49,7 @@ func (s *Shard) reportOutcome(claimed *message.ClaimedMessage, outcome sinks.Out
 		s.queue.config.Observer.SinkMissing(s.queue.config.Sink.Name, claimed.Topic)
 	}
 	if outcome.Class == sinks.Retryable && s.queue.sayNow(claimed.Topic+"\x00"+string(outcome.Reason)) {
-		s.log.Warn("message refused, tried again later; said once a minute", "event", "settle", "id", claimed.ID,
+		s.log.Warn("message refused, will be tried again; logged once a minute", "event", "settle", "id", claimed.ID,
 			"topic", claimed.Topic, "attempt", claimed.Attempts.Begun+1, "reason", string(outcome.Reason), "err", outcome.Err)
 	}
 }

@@ -159,7 +159,7 @@ func TestRefusedMessageDoesNotDisturbOthers(t *testing.T) {
 		assert.Equal(t, 3, tries)
 		assert.Equal(t, []string{"t", "t", "t"}, b.observer.missing)
 		assert.Equal(t, 2, strings.Count(b.logs.String(), "message dead-lettered"))
-		assert.Equal(t, 1, strings.Count(b.logs.String(), "tried again later"))
+		assert.Equal(t, 1, strings.Count(b.logs.String(), "will be tried again"))
 		assert.Equal(t, map[string]int{"retryable topic_missing": 3, "permanent too_large": 1}, b.observer.failures)
 	})
 }

@@ -34,11 +34,11 @@ func listener(cfg *config.Config) []check.Finding {
 	}
 	tokens := admin.Auth.TokensFile
 	if isOpen := admin.Listen != "" && !isLoopback(admin.Listen); isOpen && tokens == "" {
-		warn("admin_open", "admin.listen", "the API is reached from elsewhere at "+admin.Listen+", and asks for no token",
-			"everybody there can read what waits, bodies too", "admin.auth.tokens_file: FILE, or admin.listen: 127.0.0.1:8080 with admin.probes for the orchestrator")
+		warn("admin_open", "admin.listen", "the API can be reached from elsewhere at "+admin.Listen+", without a token",
+			"everybody there can read waiting messages, even bodies", "admin.auth.tokens_file: FILE, or admin.listen: 127.0.0.1:8080 with admin.probes for the orchestrator")
 	} else if isOpen && admin.TLS == nil {
 		warn("admin_plain", "admin.listen", "tokens travel to "+admin.Listen+" in the clear",
-			"who reads one may do what it allows", "admin.tls: {cert_file: …, key_file: …}, or a proxy that ends TLS on this machine")
+			"whoever reads one may use it", "admin.tls: {cert_file: …, key_file: …}, or a proxy that ends TLS on this machine")
 	}
 	secrets := map[string]string{"admin.auth.tokens_file": tokens, "encryption.keys": cfg.Encryption.Keys}
 	if admin.TLS != nil {
@@ -72,14 +72,14 @@ func times(cfg *config.Config) []check.Finding {
 	slowest := cfg.Poller.MaxSleep + cfg.Redis.DialTimeout + cfg.Redis.Timeout
 	if slowest > 2*cfg.Poller.Lease {
 		warn("poller.lease", fmt.Sprintf("it is %v, and its renewal may take %v (max_sleep, redis.dial_timeout, redis.timeout)", cfg.Poller.Lease, slowest),
-			"one slow answer of Redis, and the shards go to another instance, which publishes their claims again",
+			"after one slow answer of Redis the shards go to another instance, which publishes their claims again",
 			fmt.Sprintf("poller.lease: %v, or a lower redis.timeout", slowest.Round(time.Second)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 		if timeout := cfg.Sinks[name].PublishTimeout; timeout > cfg.DrainTimeout {
 			warn("drain_timeout", fmt.Sprintf("it is %v, and publish_timeout of sink %s is %v", cfg.DrainTimeout, name, timeout),
-				"a stop while the broker is slow gives up on messages that may have arrived: they are published again",
-				fmt.Sprintf("drain_timeout: %v, and as much time from whoever stops the bridge", timeout+5*time.Second))
+				"if it stops while the broker is slow, messages that may have arrived are published again",
+				fmt.Sprintf("drain_timeout: %v, and let the supervisor wait as long", timeout+5*time.Second))
 		}
 	}
 	return findings
@@ -96,7 +96,7 @@ func lates(cfg *config.Config) []check.Finding {
 		}
 		findings = append(findings, check.Finding{
 			Level: check.Warning, Code: "late", Subject: "queues." + name + ".late.after",
-			What:   fmt.Sprintf("it is %v, and an instance that dies delays what it had claimed by up to %v", late.After, takeover),
+			What:   fmt.Sprintf("it is %v, and an instance that dies delays its claims by up to %v", late.After, takeover),
 			Why:    "a crash is enough for messages to be dropped or buried instead of published (late.then: " + string(late.Then) + ")",
 			Remedy: fmt.Sprintf("queues.%s.late.after: %v, or a lower poller.claim_timeout", name, takeover),
 		})
@@ -117,8 +117,8 @@ func certificates(cfg *config.Config) []check.Finding {
 			findings = append(findings, check.Finding{
 				Level: check.Warning, Code: "tls_unverified", Subject: key,
 				What:   "insecure_skip_verify is true",
-				Why:    "whoever is on the way can pose as the server, and has the login and all messages",
-				Remedy: key + ".ca_file: FILE with who signed the server's certificate, and server_name if the name differs",
+				Why:    "whoever is in between can pose as the server, and gets the login and all messages",
+				Remedy: key + ".ca_file: FILE with the CA that signed the server's certificate, and server_name if the name differs",
 			})
 		}
 	}
@@ -158,15 +158,15 @@ func ends(key, name string) []check.Finding {
 	left := time.Until(certificate.NotAfter)
 	f := check.Finding{
 		Level: check.Warning, Code: "certificate", Subject: key,
-		What:   fmt.Sprintf("%s ends on %s", name, certificate.NotAfter.UTC().Format(time.DateOnly)),
-		Why:    "from then on no connection with it is made",
-		Remedy: "renew it; files are read again at each connect, nothing needs a restart",
+		What:   fmt.Sprintf("%s expires on %s", name, certificate.NotAfter.UTC().Format(time.DateOnly)),
+		Why:    "after that, connections with it fail",
+		Remedy: "renew it; files are read again at each connect, without a restart",
 	}
 	switch {
 	case left > min(expiresSoon, certificate.NotAfter.Sub(certificate.NotBefore)/3):
 		return nil
 	case left < 0:
-		f.Level, f.What, f.Why = check.Error, fmt.Sprintf("%s has ended on %s", name, certificate.NotAfter.UTC().Format(time.DateOnly)), "no connection with it is made"
+		f.Level, f.What, f.Why = check.Error, fmt.Sprintf("%s expired on %s", name, certificate.NotAfter.UTC().Format(time.DateOnly)), "connections with it fail"
 	}
 	return []check.Finding{f}
 }

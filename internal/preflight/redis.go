@@ -100,7 +100,7 @@ func (f *Flight) queues(ctx context.Context) []check.Finding {
 		case err != nil:
 			findings = append(findings, check.Finding{
 				Level: check.Note, Code: "queue_unread", Subject: "queue " + name,
-				What: err.Error(), Why: "the topics of what waits were not looked at", Remedy: "name them: --topic " + name + "=TOPIC",
+				What: err.Error(), Why: "the topics of waiting messages were not checked", Remedy: "name them: --topic " + name + "=TOPIC",
 			})
 			continue
 		}
@@ -127,8 +127,8 @@ func (f *Flight) layout(name string, queue *store.Queue) []check.Finding {
 		findings = append(findings, check.Finding{
 			Level: check.Warning, Code: "queue_sink", Subject: "queue " + name,
 			What:   fmt.Sprintf("it was made for %s, and its sink is %s", layout.Sink, sink),
-			Why:    "what waits was checked against the other broker's rules: topics may be impossible now",
-			Remedy: "let the queue drain before, or use another queue for the new sink",
+			Why:    "waiting messages were checked against the other broker's rules: their topics may be impossible now",
+			Remedy: "let the queue drain first, or use another queue for the new sink",
 		})
 	}
 	return findings

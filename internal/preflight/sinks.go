@@ -43,7 +43,7 @@ func (f *Flight) sink(ctx context.Context, name string, sink sinks.Sink) []check
 		findings = append(findings, check.Finding{
 			Level: check.Note, Code: "sink_topics",
 			What:   "no topic is known: nothing waits, and none was named",
-			Why:    "whether topics exist and keep what is published was not looked at",
+			Why:    "the check could not see whether topics exist and keep messages",
 			Remedy: "bridge check --config FILE --topic " + queue + "=TOPIC",
 		})
 	}

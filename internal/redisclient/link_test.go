@@ -102,7 +102,7 @@ func TestRedisWithoutCertificate(t *testing.T) {
 	}
 	require.NoError(t, ping("redis://"+server.Addr(), nil))
 	require.NoError(t, ping("rediss://127.0.0.1:"+port, &tlsclient.Files{CAFile: certs.CAFile}))
-	require.ErrorContains(t, ping("rediss://127.0.0.1:"+port, nil), "give in ca_file")
+	require.ErrorContains(t, ping("rediss://127.0.0.1:"+port, nil), "in ca_file")
 }
 
 func TestSentinelLink(t *testing.T) {

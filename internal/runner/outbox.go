@@ -110,7 +110,7 @@ func (r *outboxRunner) run(ctx context.Context) {
 		}
 		if time.Since(said) > unfitSaid {
 			said = time.Now()
-			r.logger.Error("outbox cannot be relayed, looking again every "+unfitPause.String(), "event", "outbox_unfit", "err", err)
+			r.logger.Error("outbox cannot be relayed, trying again every "+unfitPause.String(), "event", "outbox_unfit", "err", err)
 		}
 		if !wait.Sleep(ctx, unfitPause) {
 			return

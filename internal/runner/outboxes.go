@@ -139,7 +139,7 @@ func (set *Outboxes) Finish(ctx context.Context) {
 	select {
 	case <-set.halted:
 	case <-timer.C:
-		set.logger.Warn("outbox relays did not end in time, what they were at is done again", "event", "drain")
+		set.logger.Warn("outbox relays did not end in time, their last work will be repeated", "event", "drain")
 	}
 	set.settling()
 	set.settled.Wait()
@@ -147,7 +147,7 @@ func (set *Outboxes) Finish(ctx context.Context) {
 		flush, cancel := context.WithTimeout(ctx, flushPatience)
 		defer cancel()
 		if err := set.settler.Flush(flush); err != nil {
-			set.logger.Warn("rows were not told of the last acknowledgements, others do so later", "event", "drain", "err", err)
+			set.logger.Warn("rows do not have the last acknowledgements, other bridges will record them", "event", "drain", "err", err)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (r *Reloader) reload() {
 	changed, err := r.loadChanges()
 	r.config.Metrics.Reloaded(err)
 	if err != nil {
-		r.config.Logger.Error("configuration not reloaded, the one before stays in force", "event", "reload", "err", err)
+		r.config.Logger.Error("configuration not reloaded, the old one stays in force", "event", "reload", "err", err)
 		return
 	}
 	r.config.Logger.Info("configuration reloaded", "event", "reload", "changed", changed)

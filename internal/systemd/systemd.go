@@ -47,7 +47,7 @@ func New(environ []string, pid int) (*Supervisor, error) {
 	if text := env["WATCHDOG_USEC"]; text != "" && s.socket != "" && isOurs {
 		microseconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || microseconds <= 0 {
-			return nil, fmt.Errorf("WATCHDOG_USEC=%s is no number of microseconds", text)
+			return nil, fmt.Errorf("WATCHDOG_USEC=%s is not a number of microseconds", text)
 		}
 		s.watchdog = time.Duration(microseconds) * time.Microsecond
 	}

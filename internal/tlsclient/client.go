@@ -116,7 +116,7 @@ func (f Files) advice(err error) string {
 		return "renew the server's certificate"
 	}
 	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "give in ca_file who has signed the server's certificate"
+		return "give the CA that signed the server's certificate in ca_file"
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "connect by a name that the server's certificate has, or give it as server_name"
@@ -131,7 +131,7 @@ func (f Files) advice(err error) string {
 	if f.CertFile == "" {
 		return "the server may ask for a certificate: give cert_file and key_file"
 	}
-	return "have the server trust who signed the certificate in cert_file, or replace it"
+	return "let the server trust the CA that signed the certificate in cert_file, or replace it"
 }
 
 // ended is the advice where our own certificate has ended, else empty.
@@ -143,5 +143,5 @@ func (f Files) ended() string {
 	if err != nil || pair.Leaf == nil || time.Now().Before(pair.Leaf.NotAfter) {
 		return ""
 	}
-	return fmt.Sprintf("our certificate %s has ended on %s: renew it", f.CertFile, pair.Leaf.NotAfter.UTC().Format(time.DateTime))
+	return fmt.Sprintf("our certificate %s expired on %s: renew it", f.CertFile, pair.Leaf.NotAfter.UTC().Format(time.DateTime))
 }

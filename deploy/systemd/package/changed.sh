@@ -1,5 +1,5 @@
 #!/bin/sh
-# Has systemd read the unit that is there now, or no more.
+# Tells systemd to read the unit again after it was installed, changed or removed.
 set -e
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true

@@ -109,7 +109,7 @@ func Parse(content []byte) (*Tokens, error) {
 		}
 		hash, caller, err := parseLine(fields)
 		if twice := lines[hash]; err == nil && twice > 0 {
-			err = fmt.Errorf("the token is that of line %d", twice)
+			err = fmt.Errorf("the token is also in line %d", twice)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("line %d: %w", number, err))
@@ -136,7 +136,7 @@ func parseLine(fields []string) (hash [sha256.Size]byte, caller *Caller, err err
 		return hash, nil, err
 	}
 	if len(fields) < 2 || !slices.Contains(roles, Role(fields[1])) {
-		return hash, nil, errors.New("must have a role behind the token: producer, viewer or operator")
+		return hash, nil, errors.New("must have a role after the token: producer, viewer or operator")
 	}
 	caller = &Caller{
 		Name: fields[1] + "-" + hex.EncodeToString(hash[:3]), Role: Role(fields[1]), identity: hex.EncodeToString(hash[:]),

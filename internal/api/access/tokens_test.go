@@ -35,14 +35,14 @@ func TestParseRefuses(t *testing.T) {
 		"":                                   "has no token",
 		"# only\n":                           "has no token",
 		"secret-1":                           "line 1: must have a role",
-		"\nsecret-1 boss":                    "line 2: must have a role behind the token: producer, viewer or operator",
+		"\nsecret-1 boss":                    "line 2: must have a role after the token: producer, viewer or operator",
 		"producer secret-1":                  "line 1: must have a role",
 		"secret producer":                    "line 1: the token must have 8 bytes or more",
 		"secret-1 viewer queues=":            `line 1: "queues" has no value`,
 		"secret-1 viewer queues=,":           `line 1: "queues" has no value`,
 		"secret-1 viewer rate=0":             "line 1: rate must be a whole number",
 		"secret-1 viewer queue=a":            "line 1: has an unknown field",
-		"secret-1 viewer\nsecret-1 operator": "line 2: the token is that of line 1",
+		"secret-1 viewer\nsecret-1 operator": "line 2: the token is also in line 1",
 		"sha256:secret viewer":               "line 1: must have sha256: and 64 hexadecimal digits",
 	} {
 		_, err := Parse([]byte(content))

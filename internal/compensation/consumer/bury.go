@@ -48,10 +48,10 @@ func (w *Writer) bury(ctx context.Context, batch []*delivery, indices []int, err
 		}
 		switch outcome.Class {
 		case sinks.Acknowledged:
-			w.config.Logger.ErrorContext(ctx, "compensation cannot be done: it is in the dead topic",
+			w.config.Logger.ErrorContext(ctx, "compensation cannot be redone: it is in the dead topic",
 				append(attributes, "event", "compensation_dead")...)
 		case sinks.Permanent: // Keeping it would stop all that come after it.
-			w.config.Logger.ErrorContext(ctx, "compensation lost: neither can it be done nor does the broker take it back",
+			w.config.Logger.ErrorContext(ctx, "compensation lost: it cannot be redone, and the broker refuses it in the dead topic",
 				append(attributes, "event", "compensation_lost", "err", outcome.Err)...)
 		default:
 			errs[i] = fmt.Errorf("publish to %s: %s: %w", letters[n].Topic, outcome.Class, outcome.Err)

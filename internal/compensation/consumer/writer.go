@@ -298,7 +298,7 @@ func (w *Writer) report(ctx context.Context, batch []*delivery, errs []error) {
 		w.config.Logger.WarnContext(ctx, "compensations wait", "event", "compensation_waits", "err", cause)
 	case cause == nil && w.waiting:
 		w.waiting = false
-		w.config.Logger.InfoContext(ctx, "compensations go on", "event", "compensation_resumed")
+		w.config.Logger.InfoContext(ctx, "compensations are redone again", "event", "compensation_resumed")
 	}
 }
 

@@ -161,7 +161,7 @@ func TestErrors(t *testing.T) {
 		require.ErrorContains(t, err, "migrate table outer_box up: ")
 		require.NotContains(t, err.Error(), "hunter2")
 		require.NoError(t, db.Close())
-		require.ErrorContains(t, sqldb.Check(dialect, "a b:hunter2//%"), "is no DSN")
+		require.ErrorContains(t, sqldb.Check(dialect, "a b:hunter2//%"), "is not a")
 		_, err = sqldb.Open(dialect, "a b:hunter2//%")
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "hunter2")

@@ -28,7 +28,7 @@ const (
 // reached, or that a row must wait; it may be called again at any time.
 func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (TakeResult, error) {
 	if r.queues[queue] == nil {
-		return TakeAbsent, fmt.Errorf("take row: queue %q is not of this bridge", queue)
+		return TakeAbsent, fmt.Errorf("take row: this bridge does not have queue %q", queue)
 	}
 	o, err := r.outlook(ctx)
 	if err != nil {

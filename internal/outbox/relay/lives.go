@@ -170,7 +170,7 @@ func (l *lives) take(ctx context.Context, queue string, o *owner, ours, why stri
 	before := o.other.Name
 	done, err := l.db.Lives().Replace(ctx, queue, before, ours)
 	if err == nil && !done {
-		err = fmt.Errorf("queue %s: somebody else has changed whose its rows are", queue)
+		err = fmt.Errorf("queue %s: somebody else has changed the life of its rows", queue)
 	}
 	if err != nil {
 		return err

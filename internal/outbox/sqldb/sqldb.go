@@ -22,10 +22,10 @@ const connectTimeout = 5 * time.Second
 // What a bad DSN is answered with. The drivers' own texts may show parts of it,
 // and it holds a password.
 var (
-	errPostgres = errors.New("is no DSN of PostgreSQL: give postgres://user:password@host:5432/name, special characters percent-encoded")
-	errMySQL    = errors.New("is no DSN of MySQL: give user:password@tcp(host:3306)/name")
+	errPostgres = errors.New("is not a PostgreSQL DSN: give postgres://user:password@host:5432/name, special characters percent-encoded")
+	errMySQL    = errors.New("is not a MySQL DSN: give user:password@tcp(host:3306)/name")
 	errDatabase = errors.New("names no database")
-	errDriver   = errors.New("is for no known driver: postgres or mysql")
+	errDriver   = errors.New("is for an unknown driver: give postgres or mysql")
 )
 
 // Check returns the problem of a DSN, in words that follow the key's name

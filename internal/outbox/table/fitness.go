@@ -35,7 +35,7 @@ func (d fitness) unfit(err error) check.Finding {
 	f := check.Finding{
 		Level: check.Error, Code: "outbox_unreachable",
 		What:   err.Error(),
-		Why:    "rows wait in the table, and nothing of them is published",
+		Why:    "rows wait in the table, and their messages are not published",
 		Remedy: "correct outbox.dsn, or start the database",
 	}
 	var pg *pgconn.PgError
@@ -143,7 +143,7 @@ func (d fitness) missing(ctx context.Context) []check.Finding {
 		f := check.Finding{
 			Level: check.Warning, Code: "outbox_index",
 			What:   "index " + name + " is missing or invalid",
-			Why:    "each look at the table reads all of it: lateness grows with the rows",
+			Why:    "each poll reads the whole table: lateness grows with the rows",
 			Remedy: "bridge outbox migrate up --config FILE, or its statement from `bridge outbox migrate print`",
 		}
 		if i == 0 {
@@ -182,11 +182,11 @@ func (d fitness) server(ctx context.Context) []check.Finding {
 		" OR variable_name = 'completion_type' AND value <> 'NO_CHAIN'"+
 		" OR variable_name IN ('tx_read_only', 'transaction_read_only') AND value = 'ON'") {
 		if strings.HasSuffix(name, "read_only") {
-			warn(check.Error, "outbox_read_only", name+" is ON", "transactions may not write, unless they say so: rows cannot be taken", "SET GLOBAL "+name+" = OFF")
+			warn(check.Error, "outbox_read_only", name+" is ON", "by default transactions may not write: rows cannot be taken", "SET GLOBAL "+name+" = OFF")
 			continue
 		}
 		warn(check.Warning, "outbox_session", name+" is "+odd+" for new sessions",
-			"the bridge sets its own; a producer's row that is inserted outside of a transaction waits for a COMMIT that may never come",
+			"the bridge sets its own; a row that a producer inserts outside of a transaction waits for a COMMIT that may never come",
 			"SET GLOBAL "+name+" = DEFAULT, or set it in the producers' sessions")
 	}
 	v := d.settings(ctx, "SHOW VARIABLES WHERE variable_name IN"+
@@ -205,7 +205,7 @@ func (d fitness) server(ctx context.Context) []check.Finding {
 			"reads of producers lock too, and their transactions deadlock; the bridge has its own isolation", "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED")
 	}
 	if engine != "" && !strings.EqualFold(engine, "InnoDB") {
-		warn(check.Error, "outbox_engine", "the table's engine is "+engine, "it has no transactions: what is rolled back is published", "ALTER TABLE "+d.table+" ENGINE = InnoDB")
+		warn(check.Error, "outbox_engine", "the table's engine is "+engine, "it has no transactions: rows that are rolled back are published", "ALTER TABLE "+d.table+" ENGINE = InnoDB")
 	}
 	return findings
 }

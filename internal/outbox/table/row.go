@@ -192,7 +192,7 @@ func (r *Row) Message(sink message.SinkType, maxSize int) (*message.Message, err
 	}
 	if r.Content.Headers.Valid && r.Content.Headers.String != "null" {
 		if err := ijson.Decode([]byte(r.Content.Headers.String), &m.Headers); err != nil {
-			return nil, fmt.Errorf("headers are no object of strings: %w", err)
+			return nil, fmt.Errorf("headers are not an object of strings: %w", err)
 		}
 	}
 	if err := m.Validate(sink, maxSize); err != nil {

@@ -308,7 +308,7 @@ func (rs *Limiter) call(asked []message.RateRequest) (granted []int) {
 		return granted
 	}
 	if rs.ctx.Err() == nil && rs.sayNow("rates") {
-		rs.log.Warn("rates are not shared with other instances, this one keeps to the part of its shards", "event", "rate", "err", err)
+		rs.log.Warn("rates are not shared with other instances, this one uses the part of its shards", "event", "rate", "err", err)
 	}
 	return nil
 }

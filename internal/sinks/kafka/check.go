@@ -74,7 +74,7 @@ func (s *Sink) advertised(ctx context.Context, cluster *metadata.Response) []che
 		}
 		findings = append(findings, check.Finding{
 			Level: check.Error, Code: "kafka_advertised", Subject: address,
-			What:   fmt.Sprintf("broker %d calls itself %s, and cannot be reached there: %v", broker.NodeID, address, err),
+			What:   fmt.Sprintf("broker %d advertises %s, and cannot be reached there: %v", broker.NodeID, address, err),
 			Why:    "messages of the partitions that it leads wait",
 			Remedy: "set its advertised.listeners to an address that this machine reaches, or start it",
 		})
@@ -154,8 +154,8 @@ func brokerAddress(b *metadata.ResponseBroker) string {
 func hiddenSettings(err error) check.Finding {
 	return check.Finding{
 		Level: check.Note, Code: "kafka_hidden",
-		What:   fmt.Sprintf("the settings of topics were not looked at: %v", err),
-		Why:    "min.insync.replicas, size limits and cleanup decide what is lost or refused",
+		What:   fmt.Sprintf("the settings of topics could not be read: %v", err),
+		Why:    "min.insync.replicas, size limits and cleanup decide which messages are lost or refused",
 		Remedy: "kafka-acls --add --allow-principal User:NAME --operation DescribeConfigs --topic TOPIC, for the time of the check",
 	}
 }

@@ -151,16 +151,16 @@ func judgeSettings(topic string, values map[string]string, plan sinks.Plan) []ch
 	need := plan.MaxMessage + recordOverhead + ownHeaders
 	if most, err := strconv.Atoi(values["max.message.bytes"]); err == nil && most < need {
 		warn("kafka_message_size", fmt.Sprintf("max.message.bytes is %d, and a message may have %d", most, need),
-			"larger ones go to the dead letters when they are due; nobody tells the producer before",
+			"larger ones go to the dead letters when they are due; the producer does not learn it earlier",
 			fmt.Sprintf("max.message.bytes=%d (or lower queues.*.max_message)", need))
 	}
 	if strings.Contains(values["cleanup.policy"], "compact") {
 		warn("kafka_compact", "cleanup.policy is "+values["cleanup.policy"],
-			"a message without a Key is refused for good, and of those with one Key only the last is kept", "cleanup.policy=delete")
+			"a message without a Key is refused for good, and of messages of one Key only the last is kept", "cleanup.policy=delete")
 	}
 	if values["unclean.leader.election.enable"] == "true" {
 		warn("kafka_unclean", "unclean.leader.election.enable is true",
-			"a replica that lags may become the leader: what it lacks is lost, though it was acknowledged", "unclean.leader.election.enable=false")
+			"a replica that lags may become the leader: acknowledged messages that it lacks are lost", "unclean.leader.election.enable=false")
 	}
 	if values["message.timestamp.type"] == "LogAppendTime" {
 		return findings
@@ -168,7 +168,7 @@ func judgeSettings(topic string, values map[string]string, plan sinks.Plan) []ch
 	for _, name := range []string{"message.timestamp.before.max.ms", "message.timestamp.after.max.ms", "message.timestamp.difference.max.ms"} {
 		if slack, ok := milliseconds(values, name); ok && slack < leastTimestampSlack {
 			warn("kafka_timestamps", fmt.Sprintf("%s is %v, and message.timestamp.type is CreateTime", name, slack),
-				"records are refused where the clocks of bridge and broker differ by more, and by what a slow network takes",
+				"records are refused if the clocks of bridge and broker differ by more, or a slow network takes longer",
 				name+"=3600000 (or message.timestamp.type=LogAppendTime)")
 		}
 	}

@@ -37,7 +37,7 @@ type SASL struct {
 	Password     secret.Secret `yaml:"password" doc:"The user's password."`
 	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
 	Token        secret.Secret `yaml:"token" doc:"Token of oauthbearer."`
-	TokenFile    string        `yaml:"token_file" file:"true" doc:"File that holds the token of oauthbearer, as a workload identity or an agent of the cloud keeps it. It is read at each connect."`
+	TokenFile    string        `yaml:"token_file" file:"true" doc:"File that holds the token of oauthbearer, for example one that a workload identity or a cloud agent renews. It is read at each connect."`
 }
 
 // With implements [kind.Settings].

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	errInvalidAck   = errors.New("answer is no JetStream ack")
+	errInvalidAck   = errors.New("answer is not a JetStream ack")
 	errUnstored     = errors.New("the ack names no sequence: an earlier copy is on its way to the replicas, and may yet fail")
 	errNoResponders = natsgo.ErrNoResponders
 )

@@ -45,7 +45,7 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 				Level: check.Error, Code: "nats_denied", Subject: "subject " + subject,
 				What:   "we may not publish to it",
 				Why:    "its messages wait, and after park_patience they go to the dead letters",
-				Remedy: "add it to the user's permissions.publish.allow, or take it from deny",
+				Remedy: "add it to the user's permissions.publish.allow, or remove it from deny",
 			})
 		}
 		findings = append(findings, x.subject(ctx, subject)...)
@@ -125,7 +125,7 @@ func hidden(subject, what string) check.Finding {
 	return check.Finding{
 		Level: check.Note, Code: "nats_hidden",
 		What:   subject + " is denied: " + what,
-		Why:    "whether a stream takes the messages stays unseen until they are published",
+		Why:    "the check could not see whether a stream takes the messages",
 		Remedy: `allow the user to publish to "$JS.API.INFO", "$JS.API.STREAM.NAMES" and "$JS.API.STREAM.INFO.*"`,
 	}
 }
@@ -141,7 +141,7 @@ func (x *examination) payload() []check.Finding {
 	return []check.Finding{{
 		Level: check.Warning, Code: "nats_max_payload",
 		What:   fmt.Sprintf("max_payload is %d bytes, and a message may have %d with its headers", most, need),
-		Why:    "larger ones go to the dead letters when they are due; nobody tells the producer before",
+		Why:    "larger ones go to the dead letters when they are due; the producer does not learn it earlier",
 		Remedy: fmt.Sprintf("max_payload: %d in the server's configuration, or queues.*.max_message: %d", need, most-headersMost),
 	}}
 }

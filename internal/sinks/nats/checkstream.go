@@ -59,8 +59,8 @@ func judgeStream(info *jetstream.StreamInfo, plan sinks.Plan) []check.Finding {
 	if c.MaxMsgSize > 0 && int(c.MaxMsgSize) < plan.MaxMessage+headersMost {
 		findings = append(findings, check.Finding{
 			Level: check.Warning, Code: "nats_message_size",
-			What:   fmt.Sprintf("its messages have %d bytes at the most, and ours may have %d", c.MaxMsgSize, plan.MaxMessage+headersMost),
-			Why:    "larger ones go to the dead letters when they are due; nobody tells the producer before",
+			What:   fmt.Sprintf("its messages may have at most %d bytes, and ours may have %d", c.MaxMsgSize, plan.MaxMessage+headersMost),
+			Why:    "larger ones go to the dead letters when they are due; the producer does not learn it earlier",
 			Remedy: edit + fmt.Sprintf("--max-msg-size %d, or lower queues.*.max_message", plan.MaxMessage+headersMost),
 		})
 	}
@@ -68,7 +68,7 @@ func judgeStream(info *jetstream.StreamInfo, plan sinks.Plan) []check.Finding {
 		findings = append(findings, check.Finding{
 			Level: check.Warning, Code: "nats_duplicates",
 			What:   fmt.Sprintf("its duplicate window is %v", c.Duplicates),
-			Why:    fmt.Sprintf("a message may be published again %v after it was: when its bridge died and poller.claim_timeout is over. NATS would keep both", plan.Again),
+			Why:    fmt.Sprintf("if its bridge dies, a message may be published again %v later, when poller.claim_timeout is over. NATS would keep both", plan.Again),
 			Remedy: edit + "--dupe-window " + again(max(plan.Again, leastWindow)),
 		})
 	}
@@ -103,13 +103,13 @@ func refuses(info *jetstream.StreamInfo) []check.Finding {
 		f.Code, f.What, f.Why = "nats_no_ack", "it acknowledges nothing (no_ack)", "nothing ever counts as published: every message is sent again and again"
 		f.Remedy = "nats stream edit " + c.Name + " --ack"
 	case c.Sealed:
-		f.Code, f.What, f.Remedy = "nats_sealed", "it is sealed", "make another stream for the subject: a seal is for ever"
+		f.Code, f.What, f.Remedy = "nats_sealed", "it is sealed", "make another stream for the subject: a seal cannot be removed"
 	case info.Cluster != nil && info.Cluster.Leader == "":
 		f.Code, f.What, f.Remedy = "nats_leader", "it has no leader", "start the servers that have its replicas"
 	case c.Discard == jetstream.DiscardNew && share >= 100:
-		f.Code, f.What = "nats_full", "it is full, and discards what is new: it refuses it"
+		f.Code, f.What = "nats_full", "it is full, and refuses new messages"
 	case c.Discard == jetstream.DiscardNew && share >= nearlyFull:
-		f.Level, f.Code, f.What = check.Warning, "nats_full", fmt.Sprintf("it is at %d %% of its limit, and then refuses what is new", share)
+		f.Level, f.Code, f.What = check.Warning, "nats_full", fmt.Sprintf("it is at %d %% of its limit, at which it refuses new messages", share)
 	default:
 		return nil
 	}

@@ -36,8 +36,8 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) []check.Finding {
 	if s.config.Management == "" {
 		return append(findings, check.Finding{
 			Level: check.Note, Code: "rabbitmq_hidden",
-			What:   "bindings, queue types, limits and alarms were not looked at: AMQP does not tell them",
-			Why:    "an unbound routing key has its messages wait; a classic queue is lost with its node",
+			What:   "bindings, queue types, limits and alarms were not checked: AMQP does not show them",
+			Why:    "messages of an unbound routing key wait; a classic queue is lost with its node",
 			Remedy: "sinks.*.management: http://HOST:15672, with a user that has the tag monitoring",
 		})
 	}
@@ -106,10 +106,10 @@ func (s *Sink) passive(conn *amqp.Connection, what, declare string, ask func(*am
 		f.Remedy = `rabbitmqctl set_permissions -p VHOST USER "" ".*" ""`
 	case exception.Code == amqp.ResourceLocked:
 		f.Code, f.What = "rabbitmq_exclusive", "it is exclusive to another connection"
-		f.Why, f.Remedy = "it goes with that connection, and its messages with it", "declare it anew, durable and not exclusive"
+		f.Why, f.Remedy = "it vanishes with that connection, and its messages with it", "declare it again, durable and not exclusive"
 	default:
 		f.Code, f.What = "rabbitmq_refused", exception.Reason
-		f.Remedy = "mend what the broker names"
+		f.Remedy = "correct what the broker names"
 	}
 	return []check.Finding{f}
 }

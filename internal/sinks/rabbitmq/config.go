@@ -28,8 +28,8 @@ type Config struct {
 	Password     secret.Secret `yaml:"password" doc:"The user's password."`
 	PasswordFile string        `yaml:"password_file" file:"true" doc:"File that holds the password. It is read at each connect."`
 	Exchange     string        `yaml:"exchange" default:"" doc:"Exchange to publish to. Empty: straight to the queue named by the topic."`
-	Auth         string        `yaml:"auth" default:"plain" enum:"plain,external" doc:"How to log in: plain with user and password, of their own or in the URL, external with the client certificate."`
-	Management   string        `yaml:"management" default:"" url:"true" doc:"Where the broker's management API is, http:// or https://, for the command check: it tells bindings, queues and alarms. Its login is that of the URL, or else the sink's. Empty: it is not asked."`
+	Auth         string        `yaml:"auth" default:"plain" enum:"plain,external" doc:"How to log in: plain uses user and password, given here or in the URL; external uses the client certificate."`
+	Management   string        `yaml:"management" default:"" url:"true" doc:"Where the broker's management API is, http:// or https://. bridge check asks it for bindings, queues and alarms, with the login of this URL, or else the sink's. Empty: it asks nothing."`
 	Connections  int           `yaml:"connections" default:"4" min:"1" max:"64" doc:"Connections to publish on. Messages of one Key use the same one."`
 
 	// Name is the sink's name in logs and at the broker.

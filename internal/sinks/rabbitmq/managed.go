@@ -40,8 +40,8 @@ func (e *exchangeRules) judge() []check.Finding {
 	return []check.Finding{{
 		Level: check.Warning, Code: "rabbitmq_transient", Subject: "exchange " + e.Name,
 		What:   "it is not durable",
-		Why:    "it is gone, with its bindings, when the broker restarts; messages wait then",
-		Remedy: "declare it anew, durable",
+		Why:    "it vanishes, with its bindings, when the broker restarts; then messages wait",
+		Remedy: "declare it again, durable",
 	}}
 }
 
@@ -75,7 +75,7 @@ func (e *exchangeRules) route(topic string) (queues []string, findings []check.F
 		Remedy: fmt.Sprintf("rabbitmqadmin declare binding source=%s destination=QUEUE routing_key=%s", e.Name, topic),
 	}
 	if alternate, ok := e.Arguments["alternate-exchange"].(string); ok {
-		f.Level, f.What, f.Why = check.Warning, f.What+": it goes to the alternate exchange "+alternate, "its consumers may not be there"
+		f.Level, f.What, f.Why = check.Warning, f.What+": it goes to the alternate exchange "+alternate, "its consumers may not read there"
 	}
 	return nil, []check.Finding{f}
 }

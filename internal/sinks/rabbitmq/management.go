@@ -180,7 +180,7 @@ func unmanaged(err error) check.Finding {
 	return check.Finding{
 		Level: check.Warning, Code: "rabbitmq_management", Subject: "management API",
 		What:   err.Error(),
-		Why:    "bindings, queue types, limits and alarms were not looked at",
+		Why:    "bindings, queue types, limits and alarms were not checked",
 		Remedy: "correct sinks.*.management; rabbitmq-plugins enable rabbitmq_management; rabbitmqctl set_user_tags USER monitoring",
 	}
 }

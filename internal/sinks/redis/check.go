@@ -79,7 +79,7 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 		add(true, check.Finding{
 			Level: check.Note, Code: "redis_sink_hidden",
 			What:   "INFO is denied: " + rediserr.Cause(err),
-			Why:    "whether the server keeps what it acknowledges was not looked at",
+			Why:    "the check could not see whether the server keeps acknowledged messages",
 			Remedy: "allow the user to run INFO, and CONFIG GET",
 		})
 	case err != nil:
@@ -90,7 +90,7 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	add(info.IsTooOld(), check.Finding{
 		Level: check.Error, Code: "redis_sink_version",
 		What:   "version " + info["redis_version"] + ", need " + fit.Oldest + " or later",
-		Why:    "its XADD has no NOMKSTREAM, so that every message is refused",
+		Why:    "its XADD has no NOMKSTREAM, so every message is refused",
 		Remedy: "upgrade Redis",
 	})
 	add(info["role"] == "slave", check.Finding{
@@ -108,7 +108,7 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	add(info["aof_enabled"] == "0", check.Finding{
 		Level: check.Warning, Code: "redis_sink_aof",
 		What:   "appendonly is off",
-		Why:    "a restart loses what it has acknowledged since the last snapshot, and all of it where there is none",
+		Why:    "a restart loses messages acknowledged since the last snapshot, or all of them if there is none",
 		Remedy: "CONFIG SET appendonly yes, and the same in redis.conf",
 	})
 	settings := map[string]string{}
@@ -123,14 +123,14 @@ func examine(ctx context.Context, server *goredis.Client, plan sinks.Plan) (find
 	add(info["aof_enabled"] == "1" && fsync != "always" && fsync != "", check.Finding{
 		Level: check.Warning, Code: "redis_sink_fsync",
 		What:   "appendfsync is " + fsync,
-		Why:    "a crash of the machine loses what it has acknowledged in the last second, and with `no` in the last half minute",
-		Remedy: "CONFIG SET appendfsync always, where that may not be",
+		Why:    "a crash of the machine loses messages acknowledged in the last second, with `no` in the last half minute",
+		Remedy: "CONFIG SET appendfsync always, if that must not happen",
 	})
 	most, err := strconv.Atoi(settings["proto-max-bulk-len"])
 	add(err == nil && most < plan.MaxMessage, check.Finding{
 		Level: check.Warning, Code: "redis_sink_message_size",
 		What:   fmt.Sprintf("proto-max-bulk-len is %d bytes, and a message may have %d", most, plan.MaxMessage),
-		Why:    "larger ones go to the dead letters when they are due; nobody tells the producer before",
+		Why:    "larger ones go to the dead letters when they are due; the producer does not learn it earlier",
 		Remedy: fmt.Sprintf("CONFIG SET proto-max-bulk-len %d, or queues.*.max_message: %d", plan.MaxMessage, most),
 	})
 	return findings
@@ -148,7 +148,7 @@ func (s *Sink) checkStream(ctx context.Context, topic string) (findings []check.
 		hidden := check.Finding{
 			Level: check.Note, Code: "redis_sink_hidden", Subject: f.Subject,
 			What:   "TYPE is denied: " + rediserr.Cause(err),
-			Why:    "whether there is such a stream was not looked at",
+			Why:    "the check could not see whether the stream exists",
 			Remedy: "allow the user to run TYPE on the key",
 		}
 		findings = append(findings, hidden)

@@ -27,7 +27,7 @@ type Config struct {
 	URL       string   `yaml:"url" url:"true" doc:"Where Redis is: redis://, rediss:// (TLS) or unix://, with user, password and database number."`
 	Addrs     []string `yaml:"addrs" doc:"Addresses of some of a Cluster's nodes, host:port each."`
 	Master    string   `yaml:"master" doc:"Name of the master that the sentinels watch."`
-	Sentinels []string `yaml:"sentinels" doc:"Addresses of the sentinels, host:port each. They are asked without a login."`
+	Sentinels []string `yaml:"sentinels" doc:"Addresses of the sentinels, host:port each. The bridge asks them without a login."`
 
 	User         string        `yaml:"user" doc:"User to log in as, with a password."`
 	Password     secret.Secret `yaml:"password" doc:"The user's password."`

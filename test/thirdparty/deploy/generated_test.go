@@ -63,8 +63,8 @@ func encoded(t *testing.T, object map[string]json.RawMessage) []byte {
 	return out.Bytes()
 }
 
-const manifestsHead = `# Made by "make manifests" of the chart deploy/helm/delaybridge and of values.yaml beside
-# this file: change those. docs/deploy.md tells how it is used.
+const manifestsHead = `# "make manifests" makes this from the chart deploy/helm/delaybridge and values.yaml beside
+# this file: change those. docs/deploy.md says how to use it.
 `
 
 // ofHelm are lines that say who installs, which without Helm would not be true.

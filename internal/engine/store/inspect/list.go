@@ -122,7 +122,7 @@ func (r *ListRequest) check() (at place, err error) {
 	case (r.Reason != "" || r.ReasonContains != "") && r.State != "" && r.State != StateDead:
 		return at, fmt.Errorf("state %q: only dead letters have a reason", r.State)
 	case r.Reason != "" && !strings.Contains(r.Reason, r.ReasonContains):
-		return at, fmt.Errorf("reason_contains %q: is no part of reason %q, so nothing could match", r.ReasonContains, r.Reason)
+		return at, fmt.Errorf("reason_contains %q: is not a part of reason %q, so nothing could match", r.ReasonContains, r.Reason)
 	case r.Tag != "":
 		if err := message.CheckTag(r.Tag); err != nil {
 			return at, err
@@ -158,7 +158,7 @@ type place struct {
 	member string
 }
 
-var errPlace = errors.New("is none that a listing has returned")
+var errPlace = errors.New("was not returned by a listing")
 
 // String encodes the place as a cursor for callers.
 func (p place) String() string {

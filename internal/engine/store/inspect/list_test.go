@@ -202,16 +202,16 @@ func TestListRequest(t *testing.T) {
 	q := storetest.New(t, shared(t), 1)
 	now := time.Now()
 	for field, r := range map[string]inspect.ListRequest{
-		"limit 0":                  {},
-		"limit 1001":               {Limit: 1001},
-		`tag "a b"`:                {Limit: 1, Filter: inspect.Filter{Tag: "a b"}},
-		`cursor "MA" is that`:      {Limit: 1, After: "MA", Filter: inspect.Filter{Tag: "a"}},
-		`cursor "NA" is that`:      {Limit: 1, After: "NA"},
-		`state "x"`:                {Limit: 1, Filter: inspect.Filter{State: "x"}},
-		"due from":                 {Limit: 1, Filter: inspect.Filter{From: now, To: now}},
-		`cursor "!" is none`:       {Limit: 1, After: "!"},
-		`cursor "OQ" is none`:      {Limit: 1, After: "OQ"},
-		`cursor "MCB4IHk" is none`: {Limit: 1, After: "MCB4IHk"},
+		"limit 0":                           {},
+		"limit 1001":                        {Limit: 1001},
+		`tag "a b"`:                         {Limit: 1, Filter: inspect.Filter{Tag: "a b"}},
+		`cursor "MA" is that`:               {Limit: 1, After: "MA", Filter: inspect.Filter{Tag: "a"}},
+		`cursor "NA" is that`:               {Limit: 1, After: "NA"},
+		`state "x"`:                         {Limit: 1, Filter: inspect.Filter{State: "x"}},
+		"due from":                          {Limit: 1, Filter: inspect.Filter{From: now, To: now}},
+		`cursor "!" was not returned`:       {Limit: 1, After: "!"},
+		`cursor "OQ" was not returned`:      {Limit: 1, After: "OQ"},
+		`cursor "MCB4IHk" was not returned`: {Limit: 1, After: "MCB4IHk"},
 	} {
 		_, err := inspect.NewAdmin(q).List(t.Context(), r)
 		require.ErrorIs(t, err, inspect.ErrListRequest)

@@ -173,7 +173,7 @@ func (s State) Ended() bool { return s != Waiting && s != Running }
 
 func (s *Spec) check(now time.Time) error {
 	if s.Filter == (inspect.Filter{}) {
-		return errors.New("an empty filter means all messages: name a state at least")
+		return errors.New("an empty filter means all messages: give at least a state")
 	}
 	if s.Verb == Redrive || s.Verb == Purge {
 		if s.Filter.State != "" && s.Filter.State != inspect.StateDead {

@@ -44,35 +44,36 @@ var burstColumns = []column{
 	{metric: lateMost, title: "max", format: millis},
 }
 
-const aboutPeers = `All deliver the same bodies under the same ids to a handler that does nothing. *Drain* counts from the instant at which all messages are due,
-*first to last* from the first one that came. Late is measured with 1,000 messages a second; at that rate and in the drain all was scheduled before. Ours is
-SDK, store and poller in the measuring process, with a sink that acknowledges a batch after a millisecond. asynq and BullMQ have 100 handlers and are otherwise as
-they come (asynq looks every 5 s for what is due); BullMQ removes what is done. The patent's loop with one
-shard drains a quarter of the messages. *patent* takes the one message with the least score of its shard, and sleeps 100 ms where it is not due; *naive* takes five ids of one set,
-removes them before it handles them (a crash loses them), and sleeps alike. Bytes are Redis' memory, but for NATS what it stores. NATS' schedules are on
-the file system; their times are given to the nanosecond, since jetstream.WithScheduleAt cuts them to the second, and fires that much early.`
+const aboutPeers = `All deliver the same bodies under the same ids to a handler that does nothing. *Drain* counts from the instant at which all messages are due, *first to last* from
+the first arrival. Lateness is measured with 1,000 messages a second; for it, and for the drain, all messages were scheduled before. Ours is SDK, store and poller in
+the measuring process, with a sink that acknowledges a batch after a millisecond. asynq and BullMQ have 100 handlers and otherwise their defaults (asynq polls every
+5 s); BullMQ removes finished jobs. The patent's loop with one shard drains a quarter of the messages. *patent* takes the one message with the lowest score of its
+shard, and sleeps 100 ms if it is not due; *naive* takes five ids of one set, removes them before it handles them (a crash loses them), and sleeps likewise. Bytes
+are Redis' memory, for NATS its storage. NATS' schedules are on the file system; their times are given to the nanosecond, because jetstream.WithScheduleAt cuts them
+to the second and so fires too early.`
 
-const aboutNATS = `One stream on the file system. The bridge's *drain* is from the due instant until Redis holds no message any more. nats.go publishes with
-PublishMsgAsync, 4,000 without an answer. All send bodies and ids (Nats-Msg-Id); the bridge adds its headers, and *our headers* are nats.go
-with the same. Late is the stream's time, at 1,000 messages a second unless said otherwise; the client library publishes each message when it is due.`
+const aboutNATS = `One stream on the file system. The bridge's *drain* lasts from the due instant until Redis holds no message. nats.go publishes with PublishMsgAsync, with at most
+4,000 unanswered. All send bodies and ids (Nats-Msg-Id); the bridge adds its headers, and *our headers* is nats.go with the same. Lateness is by the stream's time,
+at 1,000 messages a second unless said otherwise; the client library publishes each message when it is due.`
 
-const aboutRabbitMQ = `Persistent, with confirms, four connections each; the client library has 1,000 messages a connection without an answer. All send bodies and
-ids (message-id); the bridge adds its headers and a timestamp, and *our headers* are amqp091-go with the same. Late is when a consumer has the message, at 1,000 messages
-a second unless said otherwise; the client library publishes each message when it is due.`
+const aboutRabbitMQ = `Persistent messages with confirms, four connections each; the client library has at most 1,000 unanswered per connection. All send bodies and ids (message-id); the
+bridge adds its headers and a timestamp, and *our headers* is amqp091-go with the same. Lateness is by the consumer's receipt, at 1,000 messages a second unless said
+otherwise; the client library publishes each message when it is due.`
 
-const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours in the measuring process, with a sink that acknowledges a batch after a millisecond. kafka-go sends
-up to 500 messages a request with Client.Produce, one call a partition at a time, with the id as the one header; the bridge adds its others, and *our headers* are
-kafka-go with the same. Late is the broker's time, LogAppendTime, at 1,000 messages a second unless said otherwise; the client library publishes what is due.`
+const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours in the measuring process, with a sink that acknowledges a batch after a millisecond. kafka-go
+sends up to 500 messages per request with Client.Produce, one call per partition at a time, with the id as the only header; the bridge adds its others, and *our
+headers* is kafka-go with the same. Lateness is by the broker's LogAppendTime, at 1,000 messages a second unless said otherwise; the client library publishes each
+message when it is due.`
 
 const aboutRedis = `Schedule, and claim with settle, beside scripts that do nothing but the same writes.`
 
 const aboutOutbox = `Rows that a producer commits in PostgreSQL, until they are in Redis, beside a plain INSERT of the same rows and beside River's.`
 
-const aboutWaiting = `SDK, store and poller as the bridge has them, with a sink that acknowledges a batch after a millisecond, while other messages of the same queue wait
-that are due a day later. Both Redis servers stay the same in all repetitions.`
+const aboutWaiting = `SDK, store and poller as in the bridge, with a sink that acknowledges a batch after a millisecond, while other messages of the same queue wait until the next day.
+Both Redis servers stay the same in all repetitions.`
 
-const aboutBurst = `One bridge with two queues, to NATS. In one queue very many messages are due in the same millisecond, in the other one 1,000 a second from then
-on. Late are those of the other queue that are due before the burst has ended.`
+const aboutBurst = `One bridge with two queues, to NATS. In one queue very many messages are due in the same millisecond, in the other 1,000 a second from then on. Lateness is that of
+the other queue's messages that are due before the burst ends.`
 
-const aboutPrimaries = `A bridge to Kafka, from a Redis Cluster of one and of two primaries, each with half of the eight shards. On a machine of two processors, which the broker and the
-bridge share, this shows that two are no worse; more needs more machines.`
+const aboutPrimaries = `A bridge to Kafka, from a Redis Cluster of one and of two primaries, which share eight shards. On two processors, which the broker and the bridge share, this shows
+only that two are no worse; to show more takes more machines.`
