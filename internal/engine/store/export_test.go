@@ -265,3 +265,6 @@ func (s *Stepped) Hear() (answer Answer, more bool) {
 	}
 	return s.call.answer, s.call.state != answered
 }
+
+// IsRefused reports whether a shard has refused the last run, because the layout has changed.
+func (s *Stepped) IsRefused() bool { return s.refusal != nil }
