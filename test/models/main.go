@@ -110,7 +110,7 @@ func save(g *statespace.Graph, path string) error {
 }
 
 var (
-	stateLine = regexp.MustCompile(`^(-?\d+) \[label="(.*?)"(,style = filled)?\]`)
+	stateLine = regexp.MustCompile(`^(-?\d+) \[label="((?:[^"\\]|\\.)*)"`)
 	edgeLine  = regexp.MustCompile(`^(-?\d+) -> (-?\d+) \[label="(.*?)"`)
 )
 

@@ -62,7 +62,7 @@ type layoutWorld struct {
 	change   func() // ends the change
 }
 
-func (w *layoutWorld) Begin(t testing.TB) {
+func (w *layoutWorld) Begin(t testing.TB, _ []statespace.Step) {
 	w.change()
 	require.NoError(t, w.rdb.FlushAll(t.Context()).Err())
 	q := store.New(w.rdb, storetest.Prefix, "q-model")

@@ -79,7 +79,7 @@ type delayPoller struct {
 	claim    message.Claim
 }
 
-func (w *delayWorld) Begin(t testing.TB) {
+func (w *delayWorld) Begin(t testing.TB, _ []statespace.Step) {
 	if w.q == nil {
 		w.q = storetest.New(t, w.rdb, 1)
 	}

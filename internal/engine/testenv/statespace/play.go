@@ -15,8 +15,8 @@ func Folder(depth int) string { return filepath.Join(strings.Repeat("../", depth
 
 // World is what a model is about: the real thing, driven step by step. S is the model's state.
 type World[S any] interface {
-	// Begin makes it as the model is at first.
-	Begin(t testing.TB)
+	// Begin makes it as the model is at first; the walk is what will follow.
+	Begin(t testing.TB, walk []Step)
 	// Take does what the model does from one state to the next, and returns what is wrong with an answer.
 	Take(t testing.TB, action string, before, after *S) error
 	// Seen are the world's state and the model's, as far as they can be compared.
@@ -72,9 +72,9 @@ func take[S any](t testing.TB, world World[S], action string, before, after json
 
 var errState = fmt.Errorf("the state is another")
 
-func (g *Graph) play(t *testing.T, walk []Step, begin func(testing.TB), take func(action string, before, after json.RawMessage) error) {
+func (g *Graph) play(t *testing.T, walk []Step, begin func(testing.TB, []Step), take func(action string, before, after json.RawMessage) error) {
 	t.Helper()
-	begin(t)
+	begin(t, walk)
 	before, story := g.States[0], ""
 	for _, step := range walk {
 		story += fmt.Sprintf("\n  %s: %s", step.Action, step.State)

@@ -70,7 +70,7 @@ func Source(dir, model, config string) (string, error) {
 }
 
 // extended is the model that one extends: modules of the language have other names.
-var extended = regexp.MustCompile(`(?m)^EXTENDS.*\b(Delay|Layout|Outbox|Audit)\b`)
+var extended = regexp.MustCompile(`(?m)^EXTENDS.*\b(Delay|Layout|Audit)\b`)
 
 // Load reads a graph from a file.
 func Load(path string) (*Graph, error) {
