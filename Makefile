@@ -40,7 +40,7 @@ OPS ?= 100000
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick conformance rates console deploy moves power partitions linear manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick conformance rates console deploy moves power partitions linear models manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ partitions: ## Cut the network between bridges, Redis, Sentinels, brokers and a 
 	go test -C test/thirdparty -count=1 -timeout=3h -v -parallel 6 ./partition -schedules $(SCHEDULES) $(if $(SEED),-seed $(SEED))
 linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS, SEED).
 	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS) $(if $(SEED),-seed $(SEED))
+
+models: services ## Take all steps of the models' state spaces with the real code (see docs/model).
+	$(SERVICES) -only redis,postgres,mariadb go test -count=1 -timeout=3h -v -run '^TestModel' $(MODULE)/internal/engine/store $(MODULE)/internal/outbox/auditor -modelsteps 0
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/thirdparty -count=1 -run Current ./deploy -update
