@@ -18,7 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/statespace"
 )
 
-var modelSteps = flag.Int("modelsteps", 8000, "how many steps of a model's state space its test takes; 0: all")
+var modelSteps = flag.Int("modelsteps", 40000, "how many steps of a model's state space its test takes; 0: all")
 
 // TestModelDelay takes the steps of docs/model/Delay.tla with the real calls: after each, Redis has what the model says, and what
 // must hold between the keys holds.
