@@ -41,7 +41,7 @@ DURATION ?= 10m
 SIM_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick repro conformance rates console deploy moves power partitions linear soak manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick repro conformance rates console deploy moves power partitions linear soak models manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,9 @@ soak: services ## Run three bridges before each broker in turn while parts die a
 
 linear: services ## Make calls about few ids at once, through failovers and reshards, and look for an order in which all answers are true (OPS, SEED).
 	$(SERVICES) -only redis,nats go test -C test/thirdparty -count=1 -timeout=3h -v ./linear -ops $(OPS) $(if $(SEED),-seed $(SEED))
+
+models: services ## Take all steps of the models' state spaces with the real code (see docs/model).
+	$(SERVICES) -only redis,postgres,mariadb go test -count=1 -timeout=3h -v -run '^TestModel' $(MODULE)/internal/engine/store $(MODULE)/internal/outbox/auditor -modelsteps 0
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/thirdparty -count=1 -run Current ./deploy -update

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store/clock"
+	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
 )
 
 // ForgetFsync has the node asked again whether it can confirm its disk, as one
@@ -200,3 +202,69 @@ func (r Run) Answer(left func(token string) bool) {
 		}
 	}
 }
+
+// Stepped is a producer's call, whose runs and their replies a test lets happen one by one.
+type Stepped struct {
+	q *core
+	caller
+	call *call
+	run  *run // the last one, whose reply is under way
+}
+
+// Step makes a call of schedule, replace or cancel.
+func (q *Producer) Step(name string, r *Request) *Stepped {
+	v := map[string]verb{scheduleVerb.name: scheduleVerb, replaceVerb.name: replaceVerb, cancelVerb.name: cancelVerb}[name]
+	c := newCall(r.Message.ID, r.Message.Key, newTokens(1)[0], nil)
+	c.params.when, c.params.stored = r.When, message.Encode(c.params.token, r.Message)
+	began := &start{queue: q.keys.Name, verb: name, at: time.Now()}
+	return &Stepped{q: q.core, caller: newCaller(&v, []*call{c}, began, ""), call: c}
+}
+
+// Token is the call's.
+func (s *Stepped) Token() string { return s.call.params.token }
+
+// Run has the next run leave, so the reply of the one before was lost. If it does not arrive, it is lost, too.
+func (s *Stepped) Run(ctx context.Context, arrives bool) error {
+	s.lose()
+	l, err := s.q.Layout(ctx)
+	if err != nil {
+		return err
+	}
+	parcels := s.q.pack(ctx, &s.caller, l, s.plan(l, &s.q.clocks.Queue, time.Now()))
+	if s.run = runsOf(parcels)[0]; !s.q.prepare(ctx, s.verb, s.run) {
+		return s.call.cause
+	}
+	if arrives {
+		s.q.conn.RunTogether(ctx, parcels[0].node, []*conn.Trip{&s.run.Trip})
+		return s.run.Err
+	}
+	s.lose()
+	return nil
+}
+
+func (s *Stepped) lose() {
+	if s.run != nil {
+		s.run.Cmd, s.run.Err = nil, os.ErrDeadlineExceeded
+		s.hear()
+	}
+}
+
+func (s *Stepped) hear() {
+	s.run.readReply(s.verb)
+	s.run = nil
+	s.next(time.Now())
+}
+
+// Hear has the reply arrive, and returns the call's answer; more is true if it needs a further run. If none is under way, the
+// caller's time is over.
+func (s *Stepped) Hear() (answer Answer, more bool) {
+	if s.run == nil {
+		s.giveUp(nil)
+	} else {
+		s.hear()
+	}
+	return s.call.answer, s.call.state != answered
+}
+
+// IsRefused reports whether a shard has refused the last run, because the layout has changed.
+func (s *Stepped) IsRefused() bool { return s.refusal != nil }

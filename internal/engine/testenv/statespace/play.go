@@ -1,0 +1,87 @@
+package statespace
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Folder is that of the models, from a package so many folders below the root.
+func Folder(depth int) string { return filepath.Join(strings.Repeat("../", depth), "docs", "model") }
+
+// World is what a model is about: the real thing, driven step by step. S is the model's state.
+type World[S any] interface {
+	// Begin makes it as the model is at first; the walk is what will follow.
+	Begin(t testing.TB, walk []Step)
+	// Take does what the model does from one state to the next, and returns what is wrong with an answer.
+	Take(t testing.TB, action string, before, after *S) error
+	// Seen are the world's state and the model's, as far as they can be compared.
+	Seen(t testing.TB, model *S) (world, want any)
+}
+
+// Play takes the walks of a graph, steps at the most unless that is 0, and compares after each step. Those that it leaves out are
+// spread evenly.
+func Play[S any](t *testing.T, dir, model, config string, steps int, skip func(action string) bool, world World[S]) {
+	g, err := Load(filepath.Join(dir, config+".json.gz"))
+	require.NoError(t, err)
+	source, err := Source(dir, model, config)
+	require.NoError(t, err)
+	require.Equal(t, source, g.Source, "%s.tla or %s.cfg has changed: see docs/model/README.md, Tests made from the models", model, config)
+	walks, skipped := g.Walks(skip)
+	sum := 0
+	for _, walk := range walks {
+		sum += len(walk)
+	}
+	stride := 1
+	if steps > 0 {
+		stride = max(1, sum/steps)
+	}
+	taken, edges, walked := 0, map[int]bool{}, 0
+	for i := stride / 2; i < len(walks); i += stride {
+		walked++
+		taken += len(walks[i])
+		for _, step := range walks[i] {
+			edges[step.edge] = true
+		}
+		if g.play(t, walks[i], world.Begin, func(action string, before, after json.RawMessage) error {
+			return take(t, world, action, before, after)
+		}); t.Failed() {
+			return
+		}
+	}
+	t.Logf("%s: %d states, %d of %d steps by %d walks of %d steps, %d left out", config, len(g.States), len(edges), len(g.Edges), walked, taken, skipped)
+}
+
+func take[S any](t testing.TB, world World[S], action string, before, after json.RawMessage) error {
+	var from, to S
+	require.NoError(t, json.Unmarshal(before, &from))
+	require.NoError(t, json.Unmarshal(after, &to))
+	if err := world.Take(t, action, &from, &to); err != nil {
+		return err
+	}
+	got, should := world.Seen(t, &to)
+	if is, want := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", should); is != want {
+		return fmt.Errorf("%w\n  is     %s\n  wanted %s", errState, is, want)
+	}
+	return nil
+}
+
+var errState = fmt.Errorf("the state is another")
+
+func (g *Graph) play(t *testing.T, walk []Step, begin func(testing.TB, []Step), take func(action string, before, after json.RawMessage) error) {
+	t.Helper()
+	begin(t, walk)
+	before, story := g.States[0], ""
+	for _, step := range walk {
+		story += fmt.Sprintf("\n  %s: %s", step.Action, step.State)
+		if err := take(step.Action, before, step.State); err != nil {
+			t.Errorf("%v, after:%s", err, story)
+			return
+		}
+		before = step.State
+	}
+}
