@@ -234,7 +234,7 @@ func tryModels(ctx context.Context, dir string, all []fault) error {
 		}
 		fmt.Printf("%-12s %-75s %s\n", f.Head, f.Name, told)
 	}
-	fmt.Printf("%d of %d found\n", found, len(faults))
+	fmt.Printf("%d of %d found\n", found, len(all))
 	return ctx.Err()
 }
 
