@@ -246,7 +246,8 @@ func TestMaybeOut(t *testing.T) {
 		"pending, for longer than remembered":      {due: -remembered - time.Second, want: true, mark: store.MarkAlways},
 		"as the row says":                          {due: time.Hour, maybe: true, want: true, mark: store.MarkAlways},
 		"stored, far":                              {due: time.Hour, state: table.StateStored},
-		"stored, due, by a clock that is fast":     {due: clockMargin - time.Second, state: table.StateStored, want: true},
+		"stored, due before Redis is asked":        {due: askedWithin + clockMargin - time.Second, state: table.StateStored, want: true},
+		"pending, due before Redis is asked":       {due: askedWithin + clockMargin - time.Second, ifOlder: true, mark: store.MarkDueIfOlder},
 		"stored, due":                              {due: -time.Second, state: table.StateStored, want: true},
 		"as the row says, which is stored already": {due: time.Hour, state: table.StateStored, maybe: true, want: true},
 	} {

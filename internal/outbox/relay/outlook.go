@@ -15,9 +15,11 @@ const (
 	skewMargin, unknownSkew = 2 * time.Second, time.Minute
 	// tombstone is how long Redis remembers how a token has ended, see [store.Row].
 	tombstone = time.Minute
+	// askedWithin is how long after the look Redis may be asked, at the latest.
+	askedWithin = startWithin + redisPhase
 	// remembered is how long after a message was due Redis certainly knows how it
-	// ended, counted to the look, since what follows may take a while, too.
-	remembered = tombstone - redisPhase - startWithin - clockMargin
+	// ended, counted to the look.
+	remembered = tombstone - askedWithin - clockMargin
 )
 
 // outlook is the time at which rows are taken, and what follows from it.
@@ -52,7 +54,7 @@ func (o outlook) maybeOut(r *table.Row) (maybe, ifOlder bool) {
 	switch {
 	case r.Maybe || since > remembered:
 		return true, false
-	case since < -clockMargin:
+	case since < -askedWithin-clockMargin: // Until Redis is asked, nobody has claimed it.
 		return false, false
 	case r.State == table.StateStored:
 		return true, false
