@@ -32,6 +32,8 @@ type fakeRedis struct {
 	born       []time.Time // of the shards
 	err        error       // what every call answers
 	errBorn    error       // what Born answers
+	errEnsure  error       // what Ensure answers
+	remains    bool        // the shards know the layout still
 	calls      map[string]int
 }
 
@@ -109,7 +111,12 @@ func (f *fakeRedis) Ensure(_ context.Context, want store.Layout) (*store.Layout,
 	if err := f.call("ensure"); err != nil {
 		return nil, err
 	}
-	if f.layout == nil {
+	switch {
+	case f.layout == nil && f.errEnsure != nil:
+		return nil, f.errEnsure
+	case f.layout == nil && f.remains:
+		f.layout = &store.Layout{Shards: want.Shards, Epoch: "2-life-a"}
+	case f.layout == nil:
 		f.layout = &store.Layout{Shards: want.Shards, Epoch: "1-another-a"}
 		f.born = slices.Repeat([]time.Time{time.Now()}, want.Shards)
 	}
@@ -219,10 +226,16 @@ type fakeObserver struct {
 	mu        sync.Mutex
 	instances int
 	lost      int
+	paused    map[string]time.Time
 }
 
-func (*fakeObserver) Layout(string, string, int)          {}
-func (*fakeObserver) Paused(string, map[string]time.Time) {}
+func (*fakeObserver) Layout(string, string, int) {}
+
+func (o *fakeObserver) Paused(_ string, topics map[string]time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.paused = topics
+}
 
 func (o *fakeObserver) ShardsLost(_ string, n int) {
 	o.mu.Lock()
@@ -264,6 +277,7 @@ type runningMember struct {
 	seen   *fakeObserver
 	log    *logBuffer
 	reborn int
+	heard  error // the last
 	ended  chan error
 	cancel context.CancelFunc
 	// hints calls what a hint of a change is to call; nil before the first share.
@@ -275,7 +289,7 @@ func newRunning(t *testing.T, redis *fakeRedis, instance string) *runningMember 
 	r.Member = New(Config{
 		Queue: "orders", Instance: instance, Lease: 5 * time.Second, Want: store.Layout{Shards: 8},
 		Store: redis, Registry: redis, Keeper: redis, Observer: r.seen, Logger: slog.New(slog.NewTextHandler(r.log, nil)),
-		Heard: func(error) {}, Reborn: func() { r.reborn++ },
+		Heard: func(err error) { r.heard = err }, Reborn: func() { r.reborn++ },
 		Hear: func(_ []int, changed func()) { r.hints = changed },
 	})
 	return r

@@ -63,7 +63,8 @@ func TestIdleAsksLittle(t *testing.T) {
 		redis := newFakeRedis(8)
 		r := newRunning(t, redis, "a/1").run()
 		asleep(5 * time.Second)
-		for _, call := range []string{"heartbeat", "layout", "step", "glance"} {
+		assert.Zero(t, redis.count("layout"), "it was made at the start")
+		for _, call := range []string{"heartbeat", "step", "glance"} {
 			redis.count(call)
 		}
 		asleep(10 * time.Minute)
@@ -171,6 +172,30 @@ func TestLossIsRepaired(t *testing.T) {
 	})
 }
 
+// TestLayoutIsRestored from the shards; that this fails is said once, and that it was lost is written down.
+func TestLayoutIsRestored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		redis := newFakeRedis(8)
+		r := newRunning(t, redis, "a/1").run()
+		asleep(5 * time.Second)
+		redis.set(func() { redis.layout, redis.remains, redis.errEnsure = nil, true, errors.New("redis is full") })
+		for range 5 {
+			r.NoMeta(t.Context())
+			asleep(2 * time.Second)
+		}
+		assert.Equal(t, 1, r.log.times("cannot be made again yet"))
+		redis.set(func() { redis.errEnsure = nil })
+		asleep(30 * time.Second)
+		assert.Equal(t, 1, r.log.times("restored from the shards"))
+		redis.set(func() {
+			require.Len(t, redis.losses, 1)
+			assert.Equal(t, []any{store.LostLayout, "layout:2-life-a"}, []any{redis.losses[0].Kind, redis.losses[0].ID})
+		})
+		r.stop()
+	})
+}
+
 // TestLossIsTold where others have made the shards again.
 func TestLossIsTold(t *testing.T) {
 	t.Parallel()
@@ -238,10 +263,16 @@ func TestCauseIsSaid(t *testing.T) {
 		redis.set(func() { redis.err = nil })
 		asleep(3 * time.Second)
 		assert.Len(t, r.poller.polls(), 8)
+		require.NoError(t, r.heard)
 		redis.set(func() { redis.err = dial(1) })
 		asleep(time.Minute)
+		require.ErrorIs(t, r.heard, syscall.ECONNRESET)
 		assert.Equal(t, 1, r.log.times("heartbeat failed"))
 		assert.Len(t, r.poller.polls(), 8, "the leases decide")
+		assert.Zero(t, r.log.times("heartbeat works again"))
+		redis.set(func() { redis.err = nil })
+		asleep(time.Minute)
+		assert.Equal(t, 1, r.log.times("heartbeat works again"))
 		r.stop()
 	})
 }

@@ -27,6 +27,7 @@ func TestPausesAreHeard(t *testing.T) {
 		redis.set(func() { redis.paused = map[string]time.Time{"": since, "t": since} })
 		asleep(1100 * time.Millisecond)
 		require.Len(t, r.poller.paused, 2)
+		require.Equal(t, r.poller.paused, r.seen.paused)
 		require.Equal(t, 1, r.log.times(`paused="the whole queue"`))
 		redis.set(func() { redis.paused = nil })
 		asleep(1100 * time.Millisecond)

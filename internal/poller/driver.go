@@ -93,7 +93,7 @@ func (d *driver) step() (next time.Duration, more bool) {
 		s.Drain()
 	}
 	if d.callCtx.Err() != nil {
-		s.End(now)
+		s.End()
 	}
 	if d.hasRoom.Swap(false) {
 		s.Woken(now)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/poller/batch"
+	"github.com/delaybridge/delaybridge/internal/poller/rate"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
@@ -312,9 +313,64 @@ func TestEndWhileAClaimIsAsked(t *testing.T) {
 	due := m.redisNow()
 	m.answer([]message.ClaimedMessage{{Message: message.Message{ID: "a", Topic: "t", DueAt: due}}}, &due)
 	m.claim()
-	m.End(m.now)
+	m.End()
 	m.Claimed(m.now, message.Claim{}, m.now, errors.New("it was cut off"))
 	m.calls["a"](sinks.Outcome{Class: sinks.Acknowledged})
 	_, more := m.Step(m.now)
 	assert.False(t, more)
+}
+
+// TestOutdatedAgain: the steps in which outdated numbers are left out begin anew once a claim was granted.
+func TestOutdatedAgain(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	skipped := func() uint64 {
+		m.now += time.Minute
+		request := m.claim()
+		m.Claimed(m.now, message.Claim{State: message.ClaimOutdated, Now: m.redisNow()}, m.now, nil)
+		m.step()
+		m.Loaded(m.now, nil, nil)
+		return m.Number() - request.Token.Number
+	}
+	assert.Equal(t, []uint64{1, 2, 4}, []uint64{skipped(), skipped(), skipped()})
+	m.answer(nil, nil)
+	assert.EqualValues(t, 1, skipped())
+}
+
+// TestDueButNotTaken: a claim that finds something due and takes nothing is not made again at once.
+func TestDueButNotTaken(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	due := m.redisNow()
+	m.answer(nil, &due)
+	n := len(m.claims)
+	require.Positive(t, m.claims[n-1].Max)
+	m.step()
+	require.Len(t, m.claims, n)
+	m.after(time.Millisecond)
+	require.Len(t, m.claims, n+1)
+}
+
+// TestSeize: a lease is taken over that was not renewed for long, by our own clock; another holder's is another lease (I7).
+func TestSeize(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	heldBy := func(holder string) (seized string) {
+		m.now += 5 * time.Second // That is its lease.
+		request := m.claim()
+		m.Claimed(m.now, message.Claim{State: message.ClaimHeld, Holder: holder, HeldFor: time.Hour, Now: m.redisNow()}, m.now, nil)
+		return request.Seize
+	}
+	assert.Equal(t, []string{"", "", "", "b", "b"}, []string{heldBy("a"), heldBy("b"), heldBy("b"), heldBy("b"), heldBy("b")})
+}
+
+// TestLeaveWithAClaim: the rates get back what a claim was allowed that has no answer at the end.
+func TestLeaveWithAClaim(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	rates := m.queue.Rates()
+	require.Positive(t, m.claim().Max)
+	rates.Follow(rate.Limits{Messages: 1000})
+	m.Leave()
+	assert.Equal(t, 7, rates.Quota(1, func() {}).Allow("", 7, 0).Messages)
 }

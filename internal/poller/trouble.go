@@ -297,8 +297,7 @@ func (s *Shard) Loaded(now time.Duration, parked []message.ParkedRoute, err erro
 func (s *Shard) Cut() { s.isCut = true }
 
 // End says that the store is not called any more, and that what it has in flight is lost.
-func (s *Shard) End(now time.Duration) {
-	s.now = now
+func (s *Shard) End() {
 	s.planner.end()
 	s.flight.EndClaim() // No claim is waited for any more, nor what may be behind it.
 	s.flight.Abandon()

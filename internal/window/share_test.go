@@ -226,6 +226,9 @@ func TestYieldPassesTheTurnOn(t *testing.T) {
 	require.Equal(t, 1, c.woken)
 	c.leave()
 	require.Zero(t, b.woken-1, "it waits no more")
+	again, _, _ := b.Reserve(1, false)
+	require.Equal(t, 1, again, "what it has yielded is nothing that it was granted")
+	b.leave()
 	a.gone(all - 1)
 	requireInFlight(t, w, 0)
 }

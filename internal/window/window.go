@@ -70,14 +70,7 @@ type load struct{ messages, bytes int }
 
 func (l load) plus(other load) load { return load{l.messages + other.messages, l.bytes + other.bytes} }
 
-// minus never goes below zero, so a repeated report takes nothing from other shares.
-func (l load) minus(other load) load {
-	left := load{max(0, l.messages-other.messages), max(0, l.bytes-other.bytes)}
-	if left.messages == 0 {
-		left.bytes = 0
-	}
-	return left
-}
+func (l load) minus(other load) load { return load{l.messages - other.messages, l.bytes - other.bytes} }
 
 // New returns a window that has yet to learn what the sink can do.
 func New() *Window { return NewSeeded(nil) }
@@ -245,9 +238,7 @@ func (h *health) probed(now time.Time, isSent bool) {
 func (h *health) answer(now time.Time) (wasDown bool) {
 	wasDown = h.down
 	h.lastAnswer, h.down = now, false
-	if wasDown {
-		h.pause.Reset()
-	}
+	h.pause.Reset()
 	return wasDown
 }
 

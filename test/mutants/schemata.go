@@ -82,8 +82,25 @@ func (s *schema) visit(node ast.Node) bool {
 		}
 	case *ast.BinaryExpr:
 		s.operator(n)
+	case *ast.GenDecl:
+		return n.Tok != token.CONST // What calls a function is no constant.
+	case *ast.BasicLit:
+		s.statement(n)
 	}
 	return true
+}
+
+// statement changes a text if it is a part of a statement in SQL.
+func (s *schema) statement(n *ast.BasicLit) {
+	if n.Kind != token.STRING || !isSQL.MatchString(n.Value) {
+		return
+	}
+	for _, c := range inSQL {
+		for _, at := range c.was.FindAllStringSubmatchIndex(n.Value, -1) {
+			changed := n.Value[:at[0]] + string(c.was.ExpandString(nil, c.is, n.Value, at)) + n.Value[at[1]:]
+			s.add(n, c.what+" "+n.Value[at[0]:at[1]]+" in", "mutantText(%d, ", ", "+changed+")")
+		}
+	}
 }
 
 // add has a mutant around a node, whose number is put into the text before it.
@@ -103,6 +120,26 @@ func (s *schema) short(n ast.Node) string {
 }
 
 func (s *schema) negate(e ast.Expr) { s.add(e, "negate", "mutantNot(%d, ", ")") }
+
+// isSQL tells statements from other texts.
+var isSQL = regexp.MustCompile(`\b(SELECT|UPDATE|DELETE|FROM|WHERE|AND|OR|ORDER BY)\b`)
+
+// inSQL are the changes of a statement: what stands there, and what is put in its place.
+var inSQL = []change{
+	{"limit of", regexp.MustCompile(` <= `), " < "},
+	{"limit of", regexp.MustCompile(` < `), " <= "},
+	{"limit of", regexp.MustCompile(` >= `), " > "},
+	{"limit of", regexp.MustCompile(` > `), " >= "},
+	{"or:", regexp.MustCompile(` AND `), " OR "},
+	{"and:", regexp.MustCompile(` OR `), " AND "},
+	{"unequal:", regexp.MustCompile(`\b(WHERE|AND|OR|NOT|WHEN) ([\w.{} +(]+?) = `), "$1 $2 <> "},
+	{"negate", regexp.MustCompile(`\bNOT `), ""},
+	{"first of", regexp.MustCompile(`\bIN \((\d), \d\)`), "IN ($1)"},
+	{"max:", regexp.MustCompile(`\bmin\(`), "max("},
+	{"without", regexp.MustCompile(` ORDER BY [\w, .]+?(| LIMIT \?| FOR UPDATE SKIP LOCKED)"$`), `$1"`},
+	{"without", regexp.MustCompile(` FOR UPDATE SKIP LOCKED`), ""},
+	{"plus:", regexp.MustCompile(` - `), " + "},
+}
 
 // orders are the operators whose limit is changed.
 var orders = []token.Token{token.LSS, token.LEQ, token.GTR, token.GEQ}
@@ -191,30 +228,55 @@ import (
 	"cmp"
 	"os"
 	"strconv"
+	"sync"
 )
 
-var theMutant, _ = strconv.Atoi(os.Getenv("MUTANT"))
+var (
+	theMutant, _ = strconv.Atoi(os.Getenv("MUTANT"))
+	reachedFile  = os.Getenv("MUTANTS_REACHED")
+	reached      sync.Map
+)
 
-func mutantIs(id int) bool { return id == theMutant }
+func mutantIs(id int) bool {
+	if reachedFile != "" {
+		if _, is := reached.LoadOrStore(id, true); !is {
+			file, err := os.OpenFile(reachedFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+			if err == nil {
+				_, err = file.WriteString(strconv.Itoa(id) + "\n")
+			}
+			if err != nil || file.Close() != nil {
+				panic(err)
+			}
+		}
+	}
+	return id == theMutant
+}
 
-func mutantNot(id int, is bool) bool { return is != (id == theMutant) }
+func mutantNot(id int, is bool) bool { return is != mutantIs(id) }
+
+func mutantText(id int, was, is string) string {
+	if mutantIs(id) {
+		return is
+	}
+	return was
+}
 
 func mutantAnd(id int, a bool, b func() bool) bool {
-	if id == theMutant {
+	if mutantIs(id) {
 		return a || b()
 	}
 	return a && b()
 }
 
 func mutantOr(id int, a bool, b func() bool) bool {
-	if id == theMutant {
+	if mutantIs(id) {
 		return a && b()
 	}
 	return a || b()
 }
 
 func mutantCompare[T cmp.Ordered](id int, a, b T, op string) bool {
-	switch is := id == theMutant; {
+	switch is := a == b && mutantIs(id); { // Elsewhere it makes no difference.
 	case op == "<" && !is, op == "<=" && is:
 		return a < b
 	case op == "<=", op == "<":

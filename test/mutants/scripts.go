@@ -8,12 +8,15 @@ import (
 	"strings"
 )
 
-// inScript are the changes of a script: what stands there, and what is put in its place.
-var inScript = []struct {
+// change is one of a text: what stands there, and what is put in its place.
+type change struct {
 	what string
 	was  *regexp.Regexp
 	is   string
-}{
+}
+
+// inScript are the changes of a script.
+var inScript = []change{
 	{"equal", regexp.MustCompile(`~=`), "=="},
 	{"unequal", regexp.MustCompile(` == `), " ~= "},
 	{"limit of <=", regexp.MustCompile(` <= `), " < "},

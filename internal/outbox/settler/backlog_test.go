@@ -169,3 +169,14 @@ func TestBacklog(t *testing.T) {
 		require.Empty(t, b.stale)
 	})
 }
+
+// TestSweepIsDue: all held ledgers are read now and then.
+func TestSweepIsDue(t *testing.T) {
+	t.Parallel()
+	b, now := newBacklog(), time.Now()
+	require.True(t, b.isDue(now), "at first")
+	b.sweep(now, []ledgerRef{{"orders", 1}})
+	require.True(t, b.dirty[ledgerRef{"orders", 1}])
+	require.False(t, b.isDue(now.Add(settleEvery-1)))
+	require.True(t, b.isDue(now.Add(settleEvery)))
+}

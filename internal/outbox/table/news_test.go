@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 			adjust.ID = id
 			return s.Insert(adjust)
 		}
-		put("before", outboxtest.Insert{DueMs: 10})
+		before := put("before", outboxtest.Insert{DueMs: 10})
 		put("taken", outboxtest.Insert{DueMs: 150, State: table.StateStored})
 		reached := put("reached", outboxtest.Insert{DueMs: 150})
 		put("not yet", outboxtest.Insert{DueMs: 201})
@@ -54,6 +54,9 @@ func TestNew(t *testing.T) {
 			heads, err = tx.LockHeads(t.Context(), table.Work{Queue: s.Orders, Numbers: numbers, Blocked: []int64{both}, Most: 1})
 			require.NoError(t, err)
 			require.Equal(t, []int64{reached}, numbersOf(heads))
+			heads, err = tx.LockHeads(t.Context(), table.Work{Queue: s.Orders, UntilMs: 200, Operations: true, Most: 10})
+			require.NoError(t, err)
+			require.Equal(t, []int64{before, reached, both}, numbersOf(heads), "as far as the horizon, and no further")
 			operations, err := tx.LockOperations(t.Context(), table.Work{Queue: s.Orders, Numbers: numbers, Most: 10})
 			require.NoError(t, err)
 			require.Equal(t, []int64{cancel}, numbersOf(operations))

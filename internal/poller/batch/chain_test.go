@@ -247,6 +247,53 @@ func TestSettleAt(t *testing.T) {
 	assert.Zero(t, b.SettleAt())
 }
 
+// It waits from when the first was decided that is not being settled.
+func TestSettleAtOfParts(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	b := f.add("", "", "", "", "")
+	decide := func(i int, now time.Duration) { f.Decide(b, i, message.Verdict{Verb: ack}, nil, now) }
+	decide(0, time.Second)
+	decide(1, 2*time.Second)
+	assert.Equal(t, time.Second+settleAfter, b.SettleAt())
+	b.Settle(2*time.Second, f.routes)
+	decide(2, 3*time.Second)
+	decide(3, 4*time.Second)
+	f.EndSettle(b, true, 4*time.Second)
+	assert.Equal(t, 3*time.Second+settleAfter, b.SettleAt())
+}
+
+// A claim whose settling has no answer is extended for as long as its patience.
+func TestPatienceOfASettle(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	b := f.add("")
+	f.decide(b, ack, 0)
+	b.Settle(0, f.routes)
+	retry := func(now time.Duration) []message.ClaimToken {
+		f.RetrySettle(b, false, now, time.Minute, func(initial, limit time.Duration) wait.Backoff { return wait.Backoff{Initial: initial, Limit: limit} })
+		return f.Tokens()
+	}
+	assert.Equal(t, []message.ClaimToken{b.Token}, retry(time.Minute))
+	assert.Empty(t, retry(time.Minute+1))
+}
+
+// Those claims are extended that the request has listed and that had not lapsed before.
+func TestExtend(t *testing.T) {
+	t.Parallel()
+	f := newFlight()
+	ended, first, unlisted, last := f.add(""), f.add(""), f.add(""), f.add("")
+	f.decide(ended, ack, 0)
+	f.settle(ended)
+	f.Prune()
+	f.Extend([]message.ClaimToken{ended.Token, first.Token, last.Token}, time.Minute, 2*time.Hour)
+	deadlines := func() []time.Duration { return []time.Duration{first.Deadline, unlisted.Deadline, last.Deadline} }
+	extended := time.Minute + 2*time.Hour
+	assert.Equal(t, []time.Duration{extended, time.Hour, extended}, deadlines())
+	f.Extend(f.Tokens(), time.Hour, 2*time.Hour)
+	assert.Equal(t, []time.Duration{3 * time.Hour, time.Hour, 3 * time.Hour}, deadlines(), "one has lapsed")
+}
+
 // TestOlderAnswers: the answer of a claim that was made before something came back says nothing of
 // that, so no slot is claimed from before it is claimed again. It checks I15.
 func TestOlderAnswers(t *testing.T) {

@@ -133,4 +133,26 @@ func TestNotAllowed(t *testing.T) {
 	assert.Equal(t, message.Verdict{
 		Verb: message.VerbDeadLetter, Reason: `not allowed: topic "old": the queue takes only orders.*`, Attempts: m.Attempts, Published: true,
 	}, NotAllowed(&m, message.Topics{"orders.*"}.Check(m.Topic)))
+	m.Attempts.MaybeOut = 0
+	assert.False(t, NotAllowed(&m, errBroker).Published)
+}
+
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	cause := sinks.Failed(sinks.Unavailable, sinks.ReasonTopicMissing, errBroker)
+	verdict := func(m message.ClaimedMessage) message.Verdict { return GiveUp(&m, cause, time.Hour) }
+	want := message.Verdict{Verb: message.VerbDeadLetter, Reason: "route unavailable for 1h0m0s: unavailable topic_missing: broker trouble"}
+	assert.Equal(t, want, verdict(message.ClaimedMessage{}))
+	want.Attempts.MaybeOut, want.Published = 1, true
+	assert.Equal(t, want, verdict(message.ClaimedMessage{Attempts: want.Attempts}))
+	assert.Equal(t, "missing body", verdict(message.ClaimedMessage{Err: message.ErrMissingBody}).Reason)
+}
+
+// What could not be decided has begun, and may be out. It checks I11.
+func TestMaybeOut(t *testing.T) {
+	t.Parallel()
+	m := message.ClaimedMessage{Attempts: message.Attempts{Failures: 2, Begun: 3, MaybeOut: 1}}
+	assert.Equal(t, message.Verdict{
+		Verb: message.VerbRelease, Attempts: message.Attempts{Failures: 2, Begun: 4, MaybeOut: 2}, Published: true,
+	}, MaybeOut(&m))
 }

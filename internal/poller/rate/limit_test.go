@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 	"github.com/delaybridge/delaybridge/internal/poller/rate/ratetest"
 )
@@ -252,4 +253,61 @@ func TestRateBackAgain(t *testing.T) {
 			require.Equal(t, before, inHand())
 		}
 	})
+}
+
+// still is a limiter of one shard whose clock stands, and the shard's quota; its goroutine does not run.
+func still(now *time.Duration, wake func()) (*Limiter, *Quota) {
+	rs := New(Limits{Messages: 100}, nil, 1, func() time.Duration { return *now }, slog.New(slog.DiscardHandler), func(string) bool { return true })
+	q := rs.Quota(0, wake)
+	q.Holds(true)
+	return rs, q
+}
+
+// Nothing is asked for before half of what an instance has in hand is used.
+func TestLittleIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	rs, q := still(new(time.Duration), nil)
+	l := rs.limits[""]
+	assert.False(t, l.isBusy())
+	l.grant(20) // A fifth of a second's worth.
+	assert.Equal(t, 10, q.take("", 10, 0))
+	assert.True(t, l.isBusy())
+	asked, _ := rs.missing(0)
+	assert.Empty(t, asked)
+	assert.Equal(t, 1, q.take("", 1, 0))
+	asked, _ = rs.missing(0)
+	assert.Equal(t, []message.RateRequest{{Rate: 100, Messages: 11}}, asked)
+}
+
+// What a shard has waited for is kept for it for a while.
+func TestOffersLapse(t *testing.T) {
+	t.Parallel()
+	l, q := newLimit(10), &Quota{wake: func() {}}
+	l.grant(1)
+	l.wait(q, 0)
+	l.handOut(1, time.Second)
+	l.lapse(time.Second - 1)
+	assert.Equal(t, map[*Quota]offer{q: {1, time.Second}}, l.offers)
+	l.lapse(time.Second)
+	assert.Empty(t, l.offers)
+	assert.InDelta(t, 1, l.free, 0)
+}
+
+// Without a bucket, who waits is woken as soon as the part of our shards has come in; a shard that has left has none.
+func TestPartIsHandedOut(t *testing.T) {
+	t.Parallel()
+	now, woken := time.Duration(0), 0
+	rs, q := still(&now, func() { woken++ })
+	assert.False(t, q.Await("", 0))
+	now = time.Second
+	rs.ask()
+	assert.Equal(t, 1, woken)
+	for n := 1; n > 0; {
+		n = q.take("", most, 0) // What was kept, and then the rest; then it waits again.
+	}
+	rs.granted([]int{20}, []*limit{rs.limits[""]})
+	assert.Equal(t, 2, woken, "of what the bucket grants, too")
+	assert.InDelta(t, 1, rs.part(), 0)
+	q.Leave()
+	assert.Zero(t, rs.part())
 }

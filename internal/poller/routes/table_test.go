@@ -170,6 +170,120 @@ func TestHangKeepsClosed(t *testing.T) {
 	assert.False(t, rs.IsClosed(of("t")))
 }
 
+// TestLoadedSlots: those that this bridge does not have are left alone.
+func TestLoadedSlots(t *testing.T) {
+	t.Parallel()
+	rs := newTable(2)
+	rs.Load([]message.ParkedRoute{{Slot: 0, Route: "a"}, {Slot: 1, Route: "b"}, {Slot: 2, Route: "c"}, {Slot: 3, Route: "d"}}, 0, true)
+	names := []string{}
+	for _, r := range rs.All() {
+		names = append(names, r.info().Route)
+	}
+	assert.Equal(t, []string{"b", "c"}, names)
+}
+
+// TestSlotsInTurn: of those that are ready, each has its turn.
+func TestSlotsInTurn(t *testing.T) {
+	t.Parallel()
+	rs := newTable(3)
+	parked := []message.ParkedRoute{{Slot: 1, Route: "a"}, {Slot: 2, Route: "b"}, {Slot: 3, Route: "c"}}
+	rs.Load(parked, 0, true)
+	turns := []int{}
+	for range 5 {
+		p, _, _ := rs.Next(0, 500, true)
+		turns = append(turns, p.Route.Slot())
+		rs.Claimed(p, []message.ClaimedMessage{{Message: *of(p.Route.info().Route)}}, false, 0)
+		rs.Succeed(p.Route)
+		rs.TakeBack(p.Route, 1)
+	}
+	assert.Equal(t, []int{1, 2, 3, 1, 2}, turns)
+}
+
+// TestBlocked: a slot that could be claimed from but for what is on its way into it says so, also before others
+// that could be, or that have nothing to do.
+func TestBlocked(t *testing.T) {
+	t.Parallel()
+	rs := newTable(3)
+	rs.Load([]message.ParkedRoute{{Slot: 1, Route: "a"}, {Slot: 2, Route: "b"}}, 0, true)
+	next := func() (slot int, blocked bool) {
+		p, _, blocked := rs.Next(0, 500, true)
+		if p != nil {
+			slot = p.Route.Slot()
+		}
+		return slot, blocked
+	}
+	slot, blocked := next()
+	assert.Equal(t, 1, slot)
+	assert.False(t, blocked)
+	a := rs.Park("", of("a"))
+	slot, blocked = next()
+	assert.Equal(t, 2, slot)
+	assert.True(t, blocked)
+	rs.Parked(a)
+	slot, blocked = next()
+	assert.Equal(t, 1, slot)
+	assert.False(t, blocked)
+}
+
+// TestNamelessSlot: the first message of a slot of which a failover has lost the name tells it, and from then on
+// all of that name go there.
+func TestNamelessSlot(t *testing.T) {
+	t.Parallel()
+	rs := newTable(3)
+	rs.Load([]message.ParkedRoute{{Slot: 1, Route: "a"}, {Slot: 2}}, 0, true)
+	assert.False(t, rs.IsClosed(of("b")))
+	p, _, _ := rs.Next(0, 500, true)
+	assert.True(t, p.IsNameless)
+	assert.Equal(t, 2, p.Route.Slot(), "it goes first")
+	rs.Claimed(p, []message.ClaimedMessage{{Message: *of("b")}}, false, 0)
+	assert.Same(t, p.Route, rs.Park("", of("b")))
+	assert.False(t, rs.IsClosed(of("")))
+}
+
+// TestTopicOfASlot: a message of it tells whose pause and rate it is, where that is not the route's name.
+func TestTopicOfASlot(t *testing.T) {
+	t.Parallel()
+	rs := newTable(3)
+	rs.Name = func(m *message.Message) sinks.Route { return sinks.Route(m.Topic + "/0") }
+	rs.Load([]message.ParkedRoute{{Slot: 1, Route: "t/0"}}, 0, true)
+	p, _, _ := rs.Next(0, 500, true)
+	rs.Claimed(p, []message.ClaimedMessage{{Message: *of("t")}}, false, 0)
+	rs.Succeed(p.Route)
+	rs.TakeBack(p.Route, 1)
+	p, _, _ = rs.Next(0, 500, true)
+	assert.Equal(t, "t", p.Limited)
+	rs.Pause(map[string]time.Time{"t": {}})
+	p, _, _ = rs.Next(0, 500, true)
+	assert.Nil(t, p)
+}
+
+// TestSuspects: what hangs in one shard is not tried in another one, for a while.
+func TestSuspects(t *testing.T) {
+	t.Parallel()
+	rs, other := newTable(3), newTable(3)
+	other.Suspects = rs.Suspects
+	claim := []message.ClaimedMessage{{Message: *of("t")}}
+	hung := rs.Hang(of("t"), 0, time.Time{})
+	assert.Empty(t, other.ParkAll(claim, suspectFor, time.Time{}), "long ago")
+	assert.Len(t, other.ParkAll(claim, suspectFor-1, time.Time{}), 1)
+	assert.Empty(t, other.ParkAll([]message.ClaimedMessage{{Message: *of("u")}}, 0, time.Time{}))
+
+	other = newTable(3)
+	other.Suspects = rs.Suspects
+	rs.HangEnded(hung, true, 0)
+	assert.Empty(t, other.ParkAll(claim, 0, time.Time{}), "it has answered")
+}
+
+// TestRatesAreAdded: a rate holds from the moment on in which the table is told of it, though no route was ever closed.
+func TestRatesAreAdded(t *testing.T) {
+	t.Parallel()
+	rs := newTable(1)
+	limits := rate.Limits{Topics: map[string]int{"t": 1}}
+	rs.Quota = rate.New(limits, nil, 1, func() time.Duration { return 0 }, rs.Log, rs.SayNow).Quota(0, func() {})
+	rs.Follow(time.Hour, true)
+	assert.Len(t, rs.ParkAll([]message.ClaimedMessage{{Message: *of("t")}}, 0, time.Time{}), 1)
+}
+
 // BenchmarkNext is what a turn costs beside as many closed routes as there are slots.
 func BenchmarkNext(b *testing.B) {
 	rs := newTable(message.MaxSlot)
