@@ -42,9 +42,8 @@ type Broker interface {
 	BreakTopic(ctx context.Context, topic string, fault Fault) (heal func(context.Context) error, err error)
 }
 
-// StartBroker starts the broker of that name. advertised, if not empty, is the
-// address that Kafka tells its clients instead of its own.
-func StartBroker(ctx context.Context, name, advertised string) (Broker, error) {
+// StartBroker starts the broker of that name. The properties are Kafka's, besides those that it has anyway.
+func StartBroker(ctx context.Context, name, properties string) (Broker, error) {
 	switch name {
 	case "nats":
 		return startNATS(ctx)
@@ -53,6 +52,6 @@ func StartBroker(ctx context.Context, name, advertised string) (Broker, error) {
 	case "redis":
 		return startStreams(ctx)
 	default:
-		return startKafka(ctx, advertised)
+		return startKafka(ctx, properties)
 	}
 }

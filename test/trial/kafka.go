@@ -18,12 +18,8 @@ const partitions = 6
 
 type kafkaBroker struct{ server *service.Server }
 
-func startKafka(ctx context.Context, advertised string) (Broker, error) {
-	extra := patient
-	if advertised != "" {
-		extra += "advertised.listeners=PLAINTEXT://" + advertised
-	}
-	server, err := service.StartKafka(ctx, extra)
+func startKafka(ctx context.Context, properties string) (Broker, error) {
+	server, err := service.StartKafka(ctx, properties)
 	return kafkaBroker{server}, err
 }
 

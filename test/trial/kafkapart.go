@@ -10,8 +10,9 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
-// patient keeps a silent follower among the in-sync replicas.
-const patient = `
+// PatientKafka are properties for [Broker.BreakTopic]: a silent follower stays among the in-sync replicas. Kafka
+// then waits as long for itself, if it is killed.
+const PatientKafka = `
 replica.lag.time.max.ms=900000
 broker.session.timeout.ms=900000
 `
@@ -23,7 +24,7 @@ func (b kafkaBroker) BreakTopic(ctx context.Context, topic string, fault Fault) 
 	if fault == Missing {
 		return func(ctx context.Context) error { return b.MakeTopic(ctx, topic) }, nil
 	}
-	follower, err := service.StartKafkaFollower(ctx, b.server, "controlled.shutdown.enable=true\n"+patient)
+	follower, err := service.StartKafkaFollower(ctx, b.server, "controlled.shutdown.enable=true\n"+PatientKafka)
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,8 @@ type Options struct {
 	// server, as for service.StartRedisProgram.
 	Redis   []string
 	Program string
+	// Kafka are further properties of Kafka.
+	Kafka string
 	// Replica gives the one server a replica.
 	Replica bool
 	// QueueKeys are further keys of the queues, as "durability: replicas".
@@ -172,14 +174,14 @@ func makeWorld(ctx context.Context, o Options) (*World, error) {
 // startBroker starts the broker, and before it the link to it, which a broker that advertises
 // its address has to know. It returns the sink's section, too.
 func (w *World) startBroker(ctx context.Context, o Options) (sink string, err error) {
-	advertised := ""
+	properties := o.Kafka
 	if o.Link {
 		if w.Link, err = faultproxy.New(ctx, ""); err != nil {
 			return "", err
 		}
-		advertised = w.Link.Addr()
+		properties += "\nadvertised.listeners=PLAINTEXT://" + w.Link.Addr()
 	}
-	broker, err := StartBroker(ctx, o.Broker, advertised)
+	broker, err := StartBroker(ctx, o.Broker, properties)
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,7 @@ func routesFigure(ctx context.Context, r run) error {
 		return err
 	}
 	defer alone.Close()
-	w, err := r.world(ctx, trial.Options{})
+	w, err := r.world(ctx, trial.Options{Kafka: trial.PatientKafka})
 	if err != nil {
 		return err
 	}
