@@ -54,7 +54,7 @@ type settings struct {
 	program                          string
 	shards, reshard, batch, inFlight int
 	takeover, batched, redundant     bool
-	// lies has one cancel of what waits be taken for a redundant one, as a control.
+	// lies has some cancels of what waits be taken for redundant ones, as a control.
 	lies bool
 }
 
@@ -97,8 +97,13 @@ func TestMetamorphic(t *testing.T) {
 	}
 	t.Logf("%d acts about %d identities in each", acts, len(refs))
 	lies := settings{shards: 4, batch: 500, inFlight: 4, redundant: true, lies: true}
-	assert.Len(t, differences(refs, want, play(lies)), 1, "a cancel that is not redundant must show")
+	found := len(differences(refs, want, play(lies)))
+	assert.Positive(t, found, "a cancel that is not redundant must show, unless a replace comes next")
+	assert.LessOrEqual(t, found, mostLies)
 }
+
+// mostLies is how many redundant cancels are none, where a world lies.
+const mostLies = 20
 
 // differences are told by identity, the first few.
 func differences(refs []delay.Ref, want, got map[delay.Ref]*told) (all []string) {
@@ -117,7 +122,7 @@ type stage struct {
 	world    *trial.World
 	client   *delay.Client
 	base     time.Time
-	hasLied  atomic.Bool
+	lied     atomic.Int32
 	mu       sync.Mutex
 	arrivals map[delay.Ref][]string
 	copies   int
@@ -325,7 +330,7 @@ func (g *stage) addRedundant(ctx context.Context, ref delay.Ref, random *rand.Ra
 		return nil
 	case err != nil, info.State == delay.Dead:
 		return err
-	case g.lies && g.hasLied.CompareAndSwap(false, true):
+	case g.lies && g.lied.Add(1) <= mostLies:
 		return g.client.Cancel(ctx, ref)
 	}
 	moved := act{verb: "reschedule", due: info.DueAt.Sub(g.base)}

@@ -122,11 +122,12 @@ func (w *auditWorld) plan(t testing.TB, walk []statespace.Step) {
 	}
 }
 
-// goOn is how far the clock goes on: far less than a tombstone lives, or more.
+// goOn is how far the clock goes on: longer than a relay may take from its look to its question, and less than a
+// tombstone lives, or more than that.
 func goOn(before, after *auditState) time.Duration {
 	switch {
 	case len(before.Due) != len(after.Due):
-		return 5 * time.Second
+		return 20 * time.Second
 	case len(before.Aged) != len(after.Aged):
 		return 70 * time.Second
 	}
