@@ -223,8 +223,8 @@ func tryModels(ctx context.Context, dir string, all []fault) error {
 		if err != nil {
 			return err
 		}
-		out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout", "5m", "-overlay", overlay, "-run", "^TestModel",
-			"github.com/delaybridge/delaybridge/internal/engine/store", "github.com/delaybridge/delaybridge/internal/outbox/auditor").CombinedOutput()
+		out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout", "30m", "-overlay", overlay, "-run", "^TestModel",
+			"github.com/delaybridge/delaybridge/internal/engine/store", "github.com/delaybridge/delaybridge/internal/outbox/auditor", "-modelsteps=0").CombinedOutput()
 		told := "SURVIVES"
 		if test := failedTest.FindSubmatch(out); test != nil {
 			found++
