@@ -4,7 +4,6 @@
 //
 //	go run ./test/breaks -seeds 300
 //
-// With -models, the tests made from the models (docs/model/README.md) look for the faults; they need servers, too.
 // With -tests, faults that survive are also tried with the tests of their package, which need servers:
 // .cache/bin/services go run ./test/breaks -tests.
 //
@@ -51,18 +50,17 @@ func main() {
 	jobs := flag.Int("jobs", 1, "how many faults are tried at the same time")
 	few := flag.Int("few", 40, "how many of them are tried first: most faults need no more")
 	tests := flag.Bool("tests", false, "try what survives with the tests of its part of the product, and say which fails")
-	models := flag.Bool("models", false, "try the tests made from the models instead of the simulation")
 	only := flag.String("only", "", "a regular expression: the faults whose names it matches")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *seeds, *few, *jobs, *only, *tests, *models); err != nil {
+	if err := run(ctx, *seeds, *few, *jobs, *only, *tests); err != nil {
 		fmt.Fprintln(os.Stderr, "breaks:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to be done
 	}
 }
 
-func run(ctx context.Context, seeds, few, jobs int, only string, tests, models bool) error {
+func run(ctx context.Context, seeds, few, jobs int, only string, tests bool) error {
 	names, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
@@ -85,9 +83,6 @@ func run(ctx context.Context, seeds, few, jobs int, only string, tests, models b
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if models {
-		return tryModels(ctx, dir, named)
-	}
 	if out, err := exec.CommandContext(ctx, "go", "run", "./internal/sim/overlay", filepath.Join(dir, "exact")).CombinedOutput(); err != nil {
 		return fmt.Errorf("overlay: %w\n%s", err, out)
 	}
@@ -213,29 +208,6 @@ func (f *fault) testedBy(ctx context.Context, dir string) string {
 		return "but " + string(test[1]) + " of " + tested + " fails"
 	}
 	return fmt.Sprintf("%v: %s", err, out[:min(len(out), 300)])
-}
-
-// tryModels says which of the faults the tests made from the models find.
-func tryModels(ctx context.Context, dir string, all []fault) error {
-	found := 0
-	for _, f := range all {
-		overlay, err := f.Write("", dir)
-		if err != nil {
-			return err
-		}
-		out, err := exec.CommandContext(ctx, "go", "test", "-vet=off", "-failfast", "-timeout", "30m", "-overlay", overlay, "-run", "^TestModel",
-			"github.com/delaybridge/delaybridge/internal/engine/store", "github.com/delaybridge/delaybridge/internal/outbox/auditor", "-modelsteps=0").CombinedOutput()
-		told := "SURVIVES"
-		if test := failedTest.FindSubmatch(out); test != nil {
-			found++
-			told = "found by " + string(test[1])
-		} else if err != nil {
-			told = fmt.Sprintf("%v: %s", err, out[:min(len(out), 300)])
-		}
-		fmt.Printf("%-12s %-75s %s\n", f.Head, f.Name, told)
-	}
-	fmt.Printf("%d of %d found\n", found, len(all))
-	return ctx.Err()
 }
 
 // part is the part of the product that a file belongs to.
