@@ -29,7 +29,7 @@ func TestModelLayout(t *testing.T) {
 	for w.id = "x"; layout.Home("", w.id, 2) == 0; {
 		w.id += "x"
 	}
-	statespace.Play[layoutState](t, statespace.Folder(3), "Layout", "walk_layout", *modelSteps, nil, w)
+	statespace.Play[layoutState](t, "Layout", "walk_layout", w)
 }
 
 type layoutState struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,8 +24,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
 
-var modelSteps = flag.Int("modelsteps", 3000, "how many steps of a model's state space its test takes; 0: all")
-
 // TestModelAudit takes the steps of docs/model/Audit.tla with the real relay, auditor and settler, on a real Redis and database:
 // each goes on when the model's worker does, before its script, before its commit, and before it removes an entry of the ledger.
 func TestModelAudit(t *testing.T) {
@@ -34,7 +31,7 @@ func TestModelAudit(t *testing.T) {
 		private, clock := testenv.StartRedisWithClock(t)
 		w := &auditWorld{Scene: outboxtest.NewScene(t, d), t: t, clock: clock, rdb: outboxtest.Connect(t, private.URL())}
 		t.Cleanup(w.abandon)
-		statespace.Play[auditState](t, statespace.Folder(3), "AuditWalk", "walk_audit", *modelSteps, nil, w)
+		statespace.Play[auditState](t, "AuditWalk", "walk_audit", w)
 	})
 }
 

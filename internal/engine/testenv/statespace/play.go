@@ -2,16 +2,18 @@ package statespace
 
 import (
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
-// Folder is that of the models, from a package so many folders below the root.
-func Folder(depth int) string { return filepath.Join(strings.Repeat("../", depth), "docs", "model") }
+var most = flag.Int("modelsteps", 3000, "how many steps of a model's state space its test takes; 0: all")
 
 // World is what a model is about: the real thing, driven step by step. S is the model's state.
 type World[S any] interface {
@@ -23,22 +25,24 @@ type World[S any] interface {
 	Seen(t testing.TB, model *S) (world, want any)
 }
 
-// Play takes the walks of a graph, steps at the most unless that is 0, and compares after each step. Those that it leaves out are
-// spread evenly.
-func Play[S any](t *testing.T, dir, model, config string, steps int, skip func(action string) bool, world World[S]) {
+// Play takes walks of a state space, and compares after each step. With -modelsteps it leaves out walks, spread evenly.
+func Play[S any](t *testing.T, model, config string, world World[S]) {
+	root, err := service.Root()
+	require.NoError(t, err)
+	dir := filepath.Join(root, "docs", "model")
 	g, err := Load(filepath.Join(dir, config+".json.gz"))
 	require.NoError(t, err)
 	source, err := Source(dir, model, config)
 	require.NoError(t, err)
 	require.Equal(t, source, g.Source, "%s.tla or %s.cfg has changed: see docs/model/README.md, Tests made from the models", model, config)
-	walks, skipped := g.Walks(skip)
+	walks := g.Walks()
 	sum := 0
 	for _, walk := range walks {
 		sum += len(walk)
 	}
 	stride := 1
-	if steps > 0 {
-		stride = max(1, sum/steps)
+	if *most > 0 {
+		stride = max(1, sum / *most)
 	}
 	taken, edges, walked := 0, map[int]bool{}, 0
 	for i := stride / 2; i < len(walks); i += stride {
@@ -53,7 +57,7 @@ func Play[S any](t *testing.T, dir, model, config string, steps int, skip func(a
 			return
 		}
 	}
-	t.Logf("%s: %d states, %d of %d steps by %d walks of %d steps, %d left out", config, len(g.States), len(edges), len(g.Edges), walked, taken, skipped)
+	t.Logf("%s: %d states, %d of %d steps by %d walks of %d steps", config, len(g.States), len(edges), len(g.Edges), walked, taken)
 }
 
 func take[S any](t testing.TB, world World[S], action string, before, after json.RawMessage) error {
@@ -70,7 +74,7 @@ func take[S any](t testing.TB, world World[S], action string, before, after json
 	return nil
 }
 
-var errState = fmt.Errorf("the state is another")
+var errState = errors.New("the state is another")
 
 func (g *Graph) play(t *testing.T, walk []Step, begin func(testing.TB, []Step), take func(action string, before, after json.RawMessage) error) {
 	t.Helper()

@@ -109,18 +109,14 @@ func (g *Graph) swapped(state json.RawMessage, swaps int) json.RawMessage {
 	return json.RawMessage(strings.NewReplacer(pairs...).Replace(string(state)))
 }
 
-// Walks returns walks from the initial state that take each step, unless skip skips it: each goes to the nearest step
+// Walks returns walks from the initial state that take each step: each goes to the nearest step
 // that none has taken, and so on until there is none ahead of it.
-func (g *Graph) Walks(skip func(action string) bool) (walks [][]Step, skipped int) {
+func (g *Graph) Walks() (walks [][]Step) {
 	w := walker{
 		g: g, out: make([][]int, len(g.States)), open: make([]int, len(g.States)), isDone: make([]bool, len(g.States)), taken: make([]bool, len(g.Edges)),
 		came: make([]int, len(g.States)), met: make([]int, len(g.States)),
 	}
 	for i, e := range g.Edges {
-		if skip != nil && skip(g.Actions[e.Action]) {
-			skipped++
-			continue
-		}
 		w.out[e.From] = append(w.out[e.From], i)
 		w.open[e.From]++
 	}
@@ -139,7 +135,7 @@ func (g *Graph) Walks(skip func(action string) bool) (walks [][]Step, skipped in
 			}
 		}
 		if walk == nil {
-			return walks, skipped
+			return walks
 		}
 		for _, step := range slices.Backward(walk) {
 			if !w.finish(w.g.Edges[step.edge].From) {
