@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,14 +186,15 @@ func TestNothingIsTouched(t *testing.T) {
 func TestNearDeadline(t *testing.T) {
 	t.Parallel()
 	asked := store.Durability{Replicas: 9, Timeout: time.Hour}
-	for i := range 3 {
+	for end, hasAnswered := time.Now().Add(time.Minute), false; !hasAnswered; { // On a busy machine the wait's answer may come too late.
 		q := storetest.New(t, shared(t), 1) // Each waits anew.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		answer := q.Producer().Schedule(ctx, requests(later(), fmt.Sprint(i)), false, asked)[0]
+		answer := q.Producer().Schedule(ctx, requests(later(), "x"), false, asked)[0]
 		cancel()
 		answered(t, store.Created, answer)
 		require.True(t, answer.NotDurable)
-		require.ErrorContains(t, answer.Missing, "0 of 9 replicas", "the wait has answered")
+		hasAnswered = strings.Contains(answer.Missing.Error(), "0 of 9 replicas")
+		require.True(t, hasAnswered || time.Now().Before(end), "the wait never answers: %v", answer.Missing)
 	}
 	silent := miniredis.RunT(t) // It answers all but WAIT.
 	silent.Server().SetPreHook(func(_ *server.Peer, command string, _ ...string) bool { return command == "WAIT" })
