@@ -5,9 +5,9 @@
 //
 // The defects are in record.txt: a number and what a user would have seen; then what the page's table says of it, the
 // test, and the servers that it needs; then the change that puts the defect back, as in test/breaks/breaks.txt, or
-// the name of one there. A change that nobody has tried yet has the field untried. The tree is not changed: the compiler
-// is given the broken files in place of those of the tree. Without a number all are shown, one after the other. Build the
-// driver of the servers first (make services); make repro N=7 does.
+// the name of one there. The tree is not changed: the compiler is given the broken files in place of those of the tree.
+// Without a number all are shown, one after the other. Build the driver of the servers first (make services); make repro
+// N=7 does.
 package main
 
 import (
@@ -164,8 +164,10 @@ func (d *defect) try(ctx context.Context, overlay string) (failure string, err e
 		return "", ctx.Err()
 	case err == nil && isRun:
 		return "", nil
-	case err != nil && !errors.As(err, &exit), !isRun && !bytes.Contains(out, []byte("panic: ")):
-		return "", fmt.Errorf("the test does not run: %w\n%s", err, out[max(0, len(out)-1000):])
+	case err != nil && !errors.As(err, &exit):
+		return "", err
+	case !isRun && !bytes.Contains(out, []byte("panic: ")):
+		return "", fmt.Errorf("the test does not run:\n%s", out[max(0, len(out)-1000):])
 	}
 	return firstFailure(out), nil
 }
