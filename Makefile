@@ -142,8 +142,8 @@ bench: ## Measure the whole path beside its limits and peers, and write docs/per
 bench-once: services ## Run each benchmark once, to see that it runs.
 	$(SERVICES) go test -run '^$$' -bench . -benchtime 1x $(PACKAGES)
 
-fuzz: ## Run each fuzz target for FUZZ_TIME.
-	@scripts/fuzz.sh $(FUZZ_TIME)
+fuzz: services ## Run each fuzz target for FUZZ_TIME, as 30s or 1000000x.
+	@$(SERVICES) -only redis scripts/fuzz.sh $(FUZZ_TIME)
 
 vuln: $(VULN) ## Look for known vulnerabilities; needs the network.
 	@for module in . $(SDK); do (cd $$module && $(VULN) ./...) || exit 1; done

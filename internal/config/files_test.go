@@ -265,3 +265,25 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err, "printed:\n%s", out.String())
 	})
 }
+
+// FuzzScalars: a size or a duration is refused, or can be written and read again.
+func FuzzScalars(f *testing.F) {
+	for _, seed := range []string{"", "1", "-1", "960KiB", "1 MiB", "9223372036854775807GiB", "30s", "1d12h", "-2w", ".5d", "1e9d", "+5m", "--1h", "9999999999w", "1µs", "d"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if size, err := ParseSize(text); err == nil {
+			again, err := ParseSize(size.String())
+			require.NoError(t, err)
+			require.Equal(t, size, again)
+		}
+		if d, err := ParseDuration(text); err == nil {
+			again, err := ParseDuration(d.String())
+			require.NoError(t, err)
+			require.Equal(t, d, again)
+			if shift, err := ParseShift(text); err == nil {
+				require.Equal(t, d, shift)
+			}
+		}
+	})
+}

@@ -186,6 +186,27 @@ func FuzzDeadLetter(f *testing.F) {
 	})
 }
 
+// FuzzStored reads anything that stands beside a message without a panic, and what it could read it
+// writes as it was.
+func FuzzStored(f *testing.F) {
+	for _, seed := range []string{"", "1 2 3 4", "0 0 0 0 1790000000123", "1 2 3", "a b c d", "P1790000000123 1 5:topicdetail", "C 0 0:", "P 1 -1:", "P 1 99:x", "\xff 1 0:"} {
+		f.Add(seed)
+	}
+	at := time.UnixMilli(1_790_000_000_000)
+	f.Fuzz(func(t *testing.T, stored string) {
+		if history, err := message.ParseHistory(stored); err == nil {
+			again, err := message.ParseHistory(history.String())
+			require.NoError(t, err)
+			require.Equal(t, history, again)
+		}
+		if end, err := message.ParseEnd(stored, at); err == nil {
+			again, err := message.ParseEnd(end.String(), at)
+			require.NoError(t, err)
+			require.Equal(t, end, again)
+		}
+	})
+}
+
 func TestDeadLetterErrors(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []string{"", "x", "1:0 0 0 0", "1:0 0 0 0:", "1:0 0 0 0:5:abc", "x:0 0 0 0:0:", "1:0 0 0 0:-1:", "1:0 0 0 0:99999999999999999999:"} {
