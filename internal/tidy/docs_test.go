@@ -93,7 +93,7 @@ func TestCodeOfPagesIsThatOfFiles(t *testing.T) {
 		ofFiles := excerpt.FindAllStringSubmatch(text, -1)
 		for _, found := range ofFiles {
 			excerpts++
-			assert.True(t, isExcerpt(found[2], unindented(string(read(t, found[1])))), "%s: %s has not\n%s", page, found[1], found[2])
+			assert.True(t, isExcerpt(found[2], "\n"+unindented(string(read(t, found[1])))), "%s: %s has not\n%s", page, found[1], found[2])
 		}
 		ofGo := 0
 		for _, found := range ofFiles {

@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,9 +64,12 @@ func (b natsBroker) Consume(ctx context.Context, topic string, each func(Record)
 	if err != nil {
 		return err
 	}
+	var one sync.Mutex // The client may still call when it has been stopped.
 	running, err := consumer.Consume(func(m jetstream.Msg) {
+		one.Lock()
+		defer one.Unlock()
 		meta, err := m.Metadata()
-		if err != nil {
+		if err != nil || ctx.Err() != nil {
 			return
 		}
 		record := Record{Headers: map[string]string{}, Body: m.Data(), At: meta.Timestamp}
@@ -80,6 +84,8 @@ func (b natsBroker) Consume(ctx context.Context, topic string, each func(Record)
 	}
 	<-ctx.Done()
 	running.Stop()
+	one.Lock()
+	defer one.Unlock()
 	return nil
 }
 

@@ -34,7 +34,7 @@ func FuzzRow(f *testing.F) {
 			require.NoError(t, kept.Decode(message.FormatVersion+"1790000000123"+string(message.Encode(token, made))))
 			require.Equal(t, topic, kept.Topic)
 			require.Equal(t, string(body), string(kept.Body), "as it was")
-			require.Equal(t, len(made.Headers), len(kept.Headers))
+			require.Len(t, kept.Headers, len(made.Headers))
 			for name, value := range made.Headers {
 				require.Equal(t, value, kept.Headers[name])
 			}

@@ -1,0 +1,2 @@
+DELETE FROM delay_inbox WHERE noted_at < UTC_TIMESTAMP() - INTERVAL ? SECOND
+ORDER BY noted_at LIMIT ?
