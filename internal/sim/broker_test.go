@@ -122,7 +122,7 @@ func (p *publish) hand(i int, isFirst bool) {
 		isOver = true
 		if stores {
 			w.tell(fmt.Sprintf("  stored %s/%s, attempt %d", m.Key, m.ID, m.Attempt))
-			w.model.stores(m, copied)
+			w.model.stores(p.h, m, copied)
 		}
 		p.report(i, o)
 		if p.isCut {

@@ -203,12 +203,18 @@ func (a *actor) repeats(call string, of *ask, do func(context.Context, ...delay.
 	err := do(ctx)
 	a.answered(call, err)
 	for errors.Is(err, delay.ErrUnknown) && !a.chance(5) && !a.w.isOver {
-		a.in("knows nothing", func() { of.isUnderWay = false })
+		a.in("knows nothing", func() {
+			of.isUnderWay = false
+			a.w.model.traces.answered(of, err)
+		})
 		if a.chance(3) {
 			a.rest(between(a.random, time.Millisecond, 90*time.Second))
 		}
 		again, cancel := a.call()
-		a.in("repeats", func() { of.isUnderWay = true })
+		a.in("repeats", func() {
+			of.isUnderWay = true
+			a.w.model.traces.begins(of)
+		})
 		err = do(again, delay.Repeat(err))
 		a.answered(call+" again", err)
 		cancel()
@@ -289,6 +295,9 @@ func (s *story) scheduleAs(conflict delay.Conflict, topic string, d time.Duratio
 
 func (s *story) send(conflict delay.Conflict, m delay.Message, l *life, when delay.When, promised promise) {
 	l.promise = promised
+	if conflict == delay.Replace {
+		l.ask.verb = "replace"
+	}
 	client, _ := s.client(conflict)
 	var result delay.Result
 	err := s.repeats("schedule "+l.body, l.ask, func(ctx context.Context, opts ...delay.CallOption) (err error) {
@@ -305,6 +314,7 @@ func (m *model) scheduled(l *life, result delay.Result, err error) {
 	switch {
 	case errors.Is(err, delay.ErrUnknown), errors.Is(err, delay.ErrForgotten):
 		a.isUnderWay = false
+		m.traces.answered(a, err)
 		return
 	case delay.Done(err) && result.Status == delay.Existing:
 		err = errors.Join(delay.ErrDuplicate, err)
@@ -328,7 +338,7 @@ func (m *model) scheduled(l *life, result delay.Result, err error) {
 }
 
 func (s *story) cancel() {
-	a := &ask{who: s.who()}
+	a := &ask{who: s.who(), verb: "cancel"}
 	if !s.takes(func(id *identity) **ask { return &id.cancels }, a) {
 		return
 	}
@@ -356,7 +366,7 @@ func (s *story) takes(of func(*identity) **ask, a *ask) (isFree bool) {
 
 func (s *story) reschedule() {
 	when, promised := s.when()
-	a := &ask{who: s.who(), promise: promised}
+	a := &ask{who: s.who(), verb: "reschedule", promise: promised}
 	if !s.takes(func(id *identity) **ask { return &id.reschedules }, a) {
 		return
 	}
@@ -465,6 +475,7 @@ func (a *actor) send(p *producer, requests []delay.Request, lives []*life) {
 				if l.ask.isUnderWay = true; n == 0 {
 					l.ask.began = a.w.now()
 				}
+				a.w.model.traces.begins(l.ask)
 			}
 		})
 		results, _ := p.clients[delay.Reject].ScheduleBatch(ctx, requests)

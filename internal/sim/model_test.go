@@ -37,6 +37,7 @@ type model struct {
 	ailed      map[string]time.Duration // when something was last the matter with a topic
 	ranFirst   map[string]int64         // by the token of a call: when its first run took effect, by Redis' clock
 	rule       func(reply []any)        // of the script that runs, nil if it has none
+	traces     *recorder
 }
 
 // life is one message from its schedule to its end: another one of the same identity is
@@ -102,11 +103,13 @@ type claimCount struct {
 }
 
 func newModel(w *world) *model {
-	return &model{
+	m := &model{
 		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
 		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, ailed: map[string]time.Duration{}, ranFirst: map[string]int64{},
 		counted: map[string]int64{}, did: map[string]int64{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
 	}
+	m.traces = newRecorder(m)
+	return m
 }
 
 // bodyLength is how long the bodies are: "#" and a number.
@@ -125,7 +128,7 @@ func (m *model) asks(id, key, topic string, tags []string) *life {
 	if who.isMet {
 		l.ends = append(l.ends, "cancel")
 	}
-	l.ask = &ask{who: who, life: l}
+	l.ask = &ask{who: who, verb: "schedule", life: l}
 	return l
 }
 
@@ -275,6 +278,7 @@ func (m *model) claimed(key string) {
 func (m *model) ran(reply any) {
 	m.keeps(reply)
 	m.judge()
+	m.traces.ran(list(reply))
 	m.settled(reply)
 	m.marked()
 	m.counts()
@@ -425,7 +429,7 @@ func (m *model) isPrompt(l *life, isFirst bool) {
 func (m *model) stamp(t time.Time) string { return t.Sub(m.w.began).String() }
 
 // stores is told that the broker has stored a copy.
-func (m *model) stores(msg *message.Message, c *copied) {
+func (m *model) stores(by *host, msg *message.Message, c *copied) {
 	l := m.byBody[string(msg.Body)]
 	if l == nil {
 		return
@@ -442,6 +446,7 @@ func (m *model) stores(msg *message.Message, c *copied) {
 		m.w.fail("I11: a copy of %s is stored, of which it was said that no copy is out", l)
 	}
 	c.stored = m.w.now()
+	m.traces.stored(l, by, msg.DueAt)
 }
 
 // faults are what may make copies.

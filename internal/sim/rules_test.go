@@ -16,6 +16,7 @@ import (
 // reply must keep to.
 func (m *model) starts(script string, keys, argv []string) {
 	m.rule = nil
+	m.traces.starts(script, keys, argv)
 	switch script {
 	case "schedule", "replace", "cancel", "reschedule":
 		m.rule = both(m.fences(script, keys, argv), m.spanned(script, keys, argv))

@@ -47,6 +47,7 @@ type outcome struct {
 	Messages  int
 	Decisions []int
 	Spans     time.Duration // how long it was, by its own clock
+	Traces    *kept         // if they were asked for
 }
 
 // TestSimulation simulates many seeds, each in a process of its own, so that it is told as it
@@ -128,7 +129,7 @@ func isExact(t *testing.T) (exact bool) {
 }
 
 // eachSeed yields the outcomes of seeds, in the order in which they are known.
-func eachSeed(t *testing.T, from uint64, n int, leaveOut []int) func(func(outcome) bool) {
+func eachSeed(t *testing.T, from uint64, n int, leaveOut []int, more ...string) func(func(outcome) bool) {
 	return func(yield func(outcome) bool) {
 		ctx, cancel := context.WithCancel(t.Context())
 		next, outcomes := make(chan uint64), make(chan outcome)
@@ -139,7 +140,7 @@ func eachSeed(t *testing.T, from uint64, n int, leaveOut []int) func(func(outcom
 			running.Go(func() {
 				for seed := range next {
 					select {
-					case outcomes <- child(ctx, seed, leaveOut):
+					case outcomes <- child(ctx, seed, leaveOut, more...):
 					case <-ctx.Done():
 					}
 				}
@@ -239,6 +240,7 @@ func simulate(t *testing.T, seed uint64, leaveOut map[int]bool, log func(string,
 			Seed: seed, Failed: w.failed, Trace: fmt.Sprintf("%016x", w.hash.Sum64()), Lines: w.lines, Pairs: w.pairs, Commands: w.redis.commands,
 			Messages: len(w.model.lives), Spans: w.ended,
 		}
+		o.Traces = w.model.traces.keep(seed, *tracesMost)
 		for _, d := range w.plan.decisions {
 			o.Decisions = append(o.Decisions, d.index)
 		}

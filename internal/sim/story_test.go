@@ -59,6 +59,7 @@ func (w *world) live() {
 		w.model.sound()
 		w.model.check()
 		w.model.checkRows()
+		w.model.traces.check()
 	}
 }
 

