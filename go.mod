@@ -44,7 +44,6 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/bahlo/generic-list-go v0.2.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/buger/jsonparser v1.1.2 // indirect
@@ -95,6 +94,7 @@ require (
 )
 
 require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op
 	github.com/delaybridge/delaybridge/delay v0.0.0
 	github.com/delaybridge/delaybridge/delay/outbox v0.0.0
 	github.com/delaybridge/delaybridge/internal/engine v0.0.0

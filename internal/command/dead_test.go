@@ -106,4 +106,7 @@ func TestDeadWithoutBody(t *testing.T) {
 	assert.Equal(t, "no_body", code)
 	assert.Equal(t, exitRefused, f.run("dead redrive", "--all").code)
 	f.ok("dead purge", "a")
+	tombstones, err := f.rdb.HKeys(t.Context(), testPrefix(t, f)+":{orders:0}:gone").Result()
+	assert.NoError(t, err)
+	assert.NotContains(t, tombstones, "", "no token, whose tombstone nothing would remove")
 }

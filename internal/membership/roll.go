@@ -93,6 +93,13 @@ const (
 // killed process stands still. One that comes later finds us in its own first
 // answer and ends by itself. If neither can tell who was first (Redis had
 // forgotten one that was silent for long), the one with the greater boot id ends.
+//
+//	the other was there before us | its heartbeat | it is here for longer than the patience | the greater boot id is → we
+//	*                             | stands still  | *                                       | *                      → stay
+//	*                             | came once     | *                                       | *                      → stay
+//	yes                           | came twice    | *                                       | *                      → end
+//	no                            | came twice    | yes                                     | ours                   → end
+//	no                            | came twice    | *                                       | *                      → stay
 type namesakes struct {
 	self string
 	// joined is set when our first heartbeat was answered, or may have been

@@ -158,7 +158,17 @@ func newPlanner(q *Queue, log *slog.Logger, number uint64, f *batch.Flight, rs *
 	}
 }
 
-// next is what to call now, and else when to ask again.
+// next is what to call now, and else when to ask again. Of a shard that is ours:
+//
+//	Redis is left alone | a request has no answer | draining | what is parked is known | something can be taken | the lease is to be renewed → call
+//	yes                 | *                       | *        | *                       | *                      | *                          → nothing
+//	no                  | yes                     | *        | *                       | *                      | *                          → the same claim again
+//	no                  | no                      | yes      | *                       | *                      | yes                        → a claim of nothing
+//	no                  | no                      | yes      | *                       | *                      | no                         → nothing
+//	no                  | no                      | no       | no                      | *                      | *                          → what is parked
+//	no                  | no                      | no       | yes                     | yes                    | *                          → a claim
+//	no                  | no                      | no       | yes                     | no                     | yes                        → a claim of nothing
+//	no                  | no                      | no       | yes                     | no                     | no                         → nothing
 func (a *planner) next(now time.Duration) (do action, at time.Duration) {
 	if a.pending == nil {
 		a.takeAt = min(a.takeAt, a.flight.Claimable())
@@ -295,6 +305,15 @@ func (a *planner) reserve(request *message.ClaimRequest, now time.Duration) {
 
 // pick chooses what the next claim takes, and how much of it: what is due, or a slot; in
 // turn if both could be taken.
+//
+//	it may take | what is parked is known | something is due | that waits for parking | a slot is ready | its turn | its route is known → takes
+//	no          | *                       | *                | *                      | *               | *        | *                  → nothing
+//	yes         | no                      | *                | *                      | *               | *        | *                  → nothing
+//	yes         | yes                     | *                | *                      | yes             | *        | no                 → the slot
+//	yes         | yes                     | yes              | no                     | yes             | no       | yes                → what is due
+//	yes         | yes                     | *                | *                      | yes             | *        | yes                → the slot
+//	yes         | yes                     | yes              | no                     | no              | *        | *                  → what is due
+//	yes         | yes                     | *                | *                      | no              | *        | *                  → nothing
 func (a *planner) pick(now time.Duration) (allowed rate.Allowance, from *routes.Probe) {
 	if !a.takes || a.unloaded {
 		return allowed, nil

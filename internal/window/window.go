@@ -186,6 +186,21 @@ func (w *Window) Pace() Pace {
 }
 
 // health knows whether the sink answers at all.
+//
+//	what happens                         | down → down
+//	the whole sink fails                 | *    → yes
+//	it answers                           | *    → no
+//	nobody has tried it for 15 s         | yes  → no
+//	a probe is sent                      | yes  → yes
+//	a probe finds nothing to send        | yes  → yes
+//	*                                    | no   → no
+//
+// And a sink that is down is probed with:
+//
+//	since the last probe | probes had no answer → messages
+//	less than the pause  | *                    → 0
+//	the pause            | 2, 6                 → 8
+//	the pause            | *                    → 1
 type health struct {
 	lastAnswer time.Time // the last answer of any kind
 	down       bool

@@ -152,11 +152,13 @@ func (d *defect) try(ctx context.Context, overlay string) (failure string, err e
 	if strings.HasPrefix(d.pkg, apart) {
 		at = apart
 	}
-	words := []string{"go", "test", "-C", at, "-count=1", "-v", "-vet=off", "-timeout=10m", "-overlay", overlay, "-run", pattern(d.test), pkg}
+	words := []string{"go", "test", "-C", at, "-count=1", "-v", "-vet=off", "-timeout=10m", "-run", pattern(d.test), pkg}
 	if servers := d.Fields["servers"]; servers != "" {
 		words = slices.Concat([]string{".cache/bin/services", "-only", servers}, words)
 	}
-	out, err := exec.CommandContext(ctx, words[0], append(words[1:], d.args...)...).CombinedOutput() //nolint:gosec // they are ours
+	cmd := exec.CommandContext(ctx, words[0], append(words[1:], d.args...)...)           //nolint:gosec // they are ours
+	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay) // Also of what the test builds.
+	out, err := cmd.CombinedOutput()
 	isRun := bytes.Contains(out, []byte("--- PASS: "+d.test)) || bytes.Contains(out, []byte("--- FAIL: "))
 	exit := new(exec.ExitError)
 	switch {

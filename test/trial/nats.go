@@ -15,7 +15,8 @@ import (
 )
 
 type natsBroker struct {
-	server *service.Server
+	server *service.Server // nil for one that runs already
+	url    string
 	// memory is how long a stream knows the ids of messages, to drop copies; 0 for
 	// the broker's own choice.
 	memory time.Duration
@@ -26,17 +27,20 @@ const shortestMemory = 100 * time.Millisecond
 
 func startNATS(ctx context.Context) (Broker, error) {
 	server, err := service.StartNATS(ctx, "")
-	return natsBroker{server: server}, err
+	if err != nil {
+		return nil, err
+	}
+	return natsBroker{server: server, url: server.URL()}, nil
 }
 
 func (b natsBroker) Name() string            { return "nats" }
 func (b natsBroker) Server() *service.Server { return b.server }
 func (b natsBroker) SinkConfig() string {
-	return fmt.Sprintf(`{type: nats, url: %q}`, b.server.URL())
+	return fmt.Sprintf(`{type: nats, url: %q}`, b.url)
 }
 
 func (b natsBroker) connect() (*natsgo.Conn, jetstream.JetStream, error) {
-	nc, err := natsgo.Connect(b.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100*time.Millisecond))
+	nc, err := natsgo.Connect(b.url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100*time.Millisecond))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -100,6 +100,24 @@ func NewWorld(ctx context.Context, o Options) (*World, error) {
 	return w, nil
 }
 
+// Attach returns a world whose Redis, NATS and bridges run already, and which it neither stops nor harms.
+func Attach(ctx context.Context, redisURL, natsURL, prefix, queue string) (*World, error) {
+	w := &World{
+		Topic: "trial-" + strings.ToLower(rand.Text()[:8]), Ledger: NewLedger(), Broker: natsBroker{url: natsURL},
+		setup: Setup{Prefix: prefix, Queue: queue},
+	}
+	options, err := redis.ParseURL(redisURL)
+	if err != nil {
+		return nil, err
+	}
+	w.RDB = redis.NewClient(options)
+	w.queue = store.New(w.RDB, prefix, queue)
+	if w.Client, err = delay.NewClient(w.RDB, queue, delay.WithPrefix(prefix)); err != nil {
+		return nil, err
+	}
+	return w, w.Broker.MakeTopic(ctx, w.Topic)
+}
+
 // newPair is a world with two bridges, whose ledger is fed until stop is called.
 func newPair(ctx context.Context, o Options) (w *World, stop func() error, err error) {
 	if w, err = NewWorld(ctx, o); err != nil {

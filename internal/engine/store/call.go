@@ -17,21 +17,21 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// state is what is known of a call.
+// state is what is known of a call. A new one is unsent; one that continues an earlier call may have run.
 //
-//	          a run did certainly not happen
-//	             ┌─────┐
-//	             │     ▼
-//	newCall ──► unsent ─────── Redis answers, or refuses for good ──────► answered
-//	             │      └───── ctx ends: ErrUnavailable ────────────────►  ▲ ▲ ▲
-//	a reply is   │                                                         │ │ │
-//	lost         ▼                                                         │ │ │
-//	Earlier ──► maybeRan ───── Redis answers a second run ─────────────────┘ │ │
-//	             │     ▲ └──── ctx ends: ErrUnknown, once decided ───────────┘ │
-//	             └─────┘  └─── Redis refuses for good: ErrUnknown; or it is ───┘
-//	          a reply is       too long ago that it began: ErrForgotten
-//	          lost again, or
-//	          a run did not happen
+//	its state | its run                            → its state | its answer
+//	*         | was answered                       → answered  | that
+//	*         | did not happen                     → as before | none
+//	*         | has no reply and only asked        → as before | none
+//	*         | has no reply                       → maybeRan  | none
+//	unsent    | met a full Redis                   → answered  | ErrFull
+//	unsent    | was refused for good               → answered  | ErrUnavailable
+//	maybeRan  | met a full Redis                   → answered  | ErrUnknown
+//	maybeRan  | was refused for good               → answered  | ErrUnknown
+//	*         | missed its span                    → as before | none
+//	maybeRan  | missed it when traces were gone    → answered  | ErrUnknown
+//	unsent    | is not made again as ctx has ended → answered  | ErrUnavailable
+//	maybeRan  | is not made again as ctx has ended → answered  | ErrUnknown
 //
 // A run whose reply is lost may have happened, may yet happen, or not. So each
 // run carries a span by the clock of its shard's server, outside of which the

@@ -138,6 +138,27 @@ func TestClockSetToAndFro(t *testing.T) {
 	}
 }
 
+// TestTombstonesOutliveASetClock sets Redis' clock forward and back between two runs of a call, while a poller
+// that has long known the clock claims: what the first run has left stays, and the second one finds it.
+func TestTombstonesOutliveASetClock(t *testing.T) {
+	t.Parallel()
+	s, clock := clockScene(t)
+	s.create(later())()
+	poller := s.near.SteadyShard(0)
+	claim := func() {
+		_, err := poller.Claim(s.Context(), s.bridge.request(0))
+		require.NoError(s, err)
+	}
+	var answer store.Answer
+	s.lost(s.cancels(&answer), counted("cancelled", 1), func() {
+		clock.Set(2 * store.Tombstone)
+		claim() // It learns of the new time,
+		claim() // by which the tombstone has expired.
+		clock.Set(0)
+	})
+	answered(t, store.Done, answer)
+}
+
 // redisModel is what the script cancel does, with one identity.
 type redisModel struct {
 	skew    time.Duration

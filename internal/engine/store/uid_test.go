@@ -76,6 +76,9 @@ func TestRescheduleKeepsUID(t *testing.T) {
 			page, err := inspect.NewAdmin(q).List(t.Context(), inspect.ListRequest{Limit: 10, Filter: inspect.Filter{Tag: "a"}})
 			require.NoError(t, err)
 			require.Len(t, page.Messages, 2, "the scripts find the tags in front")
+			index, err := q.Redis(t.Context()).ZRange(t.Context(), storetest.Key(q.Name(), 0, "tags"), 0, -1).Result()
+			require.NoError(t, err)
+			require.NotContains(t, index, "a\x00no tags", "a body that looks like them")
 		})
 	}
 }

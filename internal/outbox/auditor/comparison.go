@@ -181,6 +181,24 @@ func (c *comparison) fail(rows []*table.Row, err error) {
 }
 
 // answer takes what Redis says of a row, nil if that can never be put.
+//
+//	Redis                        | dry run → the row
+//	knows nothing                | no      → is read again, and put
+//	knows nothing                | yes     → counts as put back
+//	has it now                   | no      → counts as put back
+//	has it                       | *       → is there
+//	published it                 | no      → is told: published
+//	cancelled it                 | no      → is told: cancelled
+//	cancelled it with a copy out | no      → is told: cancelled with a copy out
+//	published it                 | yes     → counts as settled
+//	cancelled it                 | yes     → counts as settled
+//	cancelled it with a copy out | yes     → counts as settled
+//	moved it                     | *       → is left to the relay
+//	has another that waits       | *       → replaces that if it may
+//	has another in flight        | *       → replaces that if it may
+//	has no answer                | *       → is compared again
+//	could never take it          | *       → is blocked
+//	says anything else           | *       → is blocked
 func (c *comparison) answer(r *table.Row, answer *store.Answer) Counts {
 	end := func(state table.State, maybe bool) Counts {
 		if c.dry {

@@ -213,3 +213,14 @@ func TestTurns(t *testing.T) {
 		require.Equal(t, overdue, count)
 	})
 }
+
+// TestTurnRests: to find the beginning takes a twentieth of the time at the most, and the steps that follow do not count.
+func TestTurnRests(t *testing.T) {
+	t.Parallel()
+	now := time.UnixMilli(1_700_000_000_000)
+	turns := newTurns(20, overdueEvery, table.Cursor{}, now)
+	others, first, second := turns.rounds[len(turns.rounds)-1], now.Add(5*time.Second), now.Add(time.Minute)
+	turns.stepped(others, now, first, 20, 20, table.Cursor{Ms: 1}, false)
+	turns.stepped(others, first, second, 20, 20, table.Cursor{Ms: 2}, true)
+	require.Equal(t, second.Add(100*time.Second), others.due)
+}

@@ -12,6 +12,16 @@ import (
 //
 //	tick ──► next: the round whose step is due ──► stepped ──► next: … ──► none: until the next tick
 //
+// At most so many rows are compared in a tick:
+//
+//	overdue rows are due | the others are due | overdue ones were compared → overdue    | others
+//	no                   | no                 | *                          → none       | none
+//	no                   | yes                | *                          → none       | all of the rate
+//	yes                  | no                 | *                          → half of it | none
+//	yes                  | yes                | none                       → half of it | all of the rate
+//	yes                  | yes                | half of the rate           → half of it | half of it
+//	yes                  | yes                | more                       → half of it | one
+//
 // However many rows stay overdue, the others have their turn: overdue ones are at most half of
 // the rate. What is due at 0 is a round of its own where it stands among other rows, so that
 // these do not delay the rest.

@@ -163,7 +163,39 @@ func judgeByTable(g *table.Group, op *table.Row) (v verdict, ok bool) {
 }
 
 // judge decides the updates of an operation and of its message's live row, by the
-// answer of Redis.
+// answer of Redis. Marked means that the row remembers that a copy may be out, doubtful that
+// one may be if Redis has no trace of the message.
+//
+//	operation  | Redis                    | marked | doubtful → the operation is | the message is
+//	*          | did not answer           | *      | *        → not carried out  | left
+//	*          | refused it for good      | *      | *        → refused          | left
+//	cancel     | did it                   | no     | *        → cancelled        | cancelled
+//	cancel     | did it                   | yes    | *        → unknown          | cancelled
+//	cancel     | did it with a copy out   | *      | *        → unknown          | cancelled
+//	reschedule | did it                   | no     | *        → stored           | stored, moved
+//	reschedule | did it                   | yes    | *        → unknown          | stored, moved, marked
+//	reschedule | did it with a copy out   | *      | *        → unknown          | stored, moved, marked
+//	replace    | did it                   | *      | *        → a message        | cancelled
+//	replace    | did it with a copy out   | *      | *        → a message        | cancelled
+//	replace    | is publishing it         | *      | *        → not carried out  | left
+//	*          | is publishing it         | *      | *        → too late         | left
+//	replace    | published it             | *      | *        → a message        | published
+//	*          | published it             | *      | *        → too late         | published
+//	cancel     | cancelled it             | no     | *        → cancelled        | cancelled
+//	cancel     | cancelled it             | yes    | *        → unknown          | cancelled
+//	cancel     | cancelled with a copy out | *     | *        → unknown          | cancelled, marked
+//	reschedule | cancelled it             | *      | *        → too late         | cancelled
+//	reschedule | cancelled with a copy out | *     | *        → too late         | cancelled, marked
+//	replace    | cancelled it             | *      | *        → a message        | cancelled
+//	replace    | cancelled with a copy out | *     | *        → a message        | cancelled, marked
+//	cancel     | knows nothing            | *      | no       → cancelled        | cancelled
+//	cancel     | knows nothing            | *      | yes      → unknown          | cancelled
+//	reschedule | knows nothing            | *      | no       → stored           | moved
+//	reschedule | knows nothing            | *      | yes      → unknown          | moved, marked
+//	replace    | knows nothing            | *      | *        → a message        | cancelled
+//	*          | moved it by a later one  | *      | *        → superseded       | left
+//	*          | has a letter without body | *     | *        → refused          | left
+//	*          | says anything else       | *      | *        → not carried out  | left
 func judge(s situation, answer store.Answer) verdict {
 	if s.verb == table.VerbReplace {
 		return s.replaced(answer)

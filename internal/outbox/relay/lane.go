@@ -78,6 +78,14 @@ func newLane(c *Config, names []string, number int, shared *lookout) *lane {
 }
 
 // next is what to do now.
+//
+//	it has failed | it has looked | batches are left | its clock is old | one was taken | there is more → do
+//	yes           | *             | *                | *                | *             | *             → back off
+//	no            | no            | *                | *                | *             | *             → look
+//	no            | yes           | yes              | yes              | yes           | *             → wake the others
+//	no            | yes           | yes              | *                | *             | *             → take a batch
+//	no            | yes           | no               | *                | *             | yes           → wake the others
+//	no            | yes           | no               | *                | *             | no            → rest
 func (l *lane) next(now time.Time) action {
 	isLate := l.isBegun && len(l.steps) > 0 && now.Sub(l.outlook.read) > readWithin // The previous batches took long: look again before the next.
 	switch {

@@ -45,12 +45,14 @@ func newLives(r *Relay) *lives {
 // owner is the machine that decides, for one bridge, which Redis the rows of a queue belong to. If
 // the table's life differs from our Redis', either our Redis was emptied or it is another one:
 //
-//	we have seen the table's life in our Redis ──► emptied: the rows move to the new life at once
-//	a bridge of the table's life is there      ──► another Redis: refused
-//	none is, for lapse;
-//	   our Redis was made after that           ──► emptied while no bridge ran: the rows move
-//	   our Redis existed beside it             ──► another Redis: refused until an operator decides
+//	the table's life | seen in our Redis | its bridges      | our Redis was made → the rows
+//	ours             | *                 | *                | *                  → are ours
+//	another          | yes               | *                | *                  → move to ours at once
+//	another          | no                | write, are quiet | *                  → are refused
+//	another          | no                | are gone         | after them         → move to ours
+//	another          | no                | are gone         | beside them        → are refused until an operator decides
 //
+// Gone are bridges that have not written for lapse, as far as we have seen.
 // So rows never move while a bridge with the Redis that they belong to is there.
 type owner struct {
 	confirmed string     // the life that was both the table's and our Redis'

@@ -62,6 +62,16 @@ type ledgerEntries struct {
 }
 
 // next is the next action.
+//
+//	in the batch | to be forgotten | a database is away | late acknowledgements | entries read | ledgers left → do
+//	yes          | *               | *                  | *                     | *            | *            → offer
+//	no           | yes             | *                  | *                     | *            | *            → forget
+//	no           | no              | yes                | *                     | *            | *            → end
+//	no           | no              | no                 | yes                   | *            | *            → offer
+//	no           | no              | no                 | no                    | a batch      | *            → offer
+//	no           | no              | no                 | no                    | some         | no           → offer
+//	no           | no              | no                 | no                    | *            | yes          → read
+//	no           | no              | no                 | no                    | none         | no           → end
 func (p *pass) next() action {
 	switch {
 	case len(p.offer) > 0:
@@ -108,6 +118,20 @@ func (p *pass) paged(rows []store.RowFate, next uint64, err error) {
 
 // offered takes a database's answers to what it was offered. While one is away, entries that the
 // others do not know are busy.
+//
+//	the database | it is the last one | another is away | the entry is of          → it is
+//	settled it   | *                  | *               | a ledger                 → forgotten
+//	settled it   | *                  | *               | a late acknowledgement   → done
+//	is busy      | *                  | *               | a ledger                 → read again later
+//	is busy      | *                  | *               | a late acknowledgement   → kept
+//	has it not   | no                 | *               | *                        → offered to the next
+//	is away      | no                 | *               | *                        → offered to the next
+//	has it not   | yes                | no              | a ledger                 → forgotten
+//	has it not   | yes                | no              | a late acknowledgement   → done
+//	has it not   | yes                | yes             | a ledger                 → read again later
+//	has it not   | yes                | yes             | a late acknowledgement   → kept
+//	is away      | yes                | *               | a ledger                 → read again later
+//	is away      | yes                | *               | a late acknowledgement   → kept
 func (p *pass) offered(known []table.FateResult, err error) {
 	p.away = errors.Join(p.away, err)
 	var rest []notice

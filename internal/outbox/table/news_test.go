@@ -97,6 +97,38 @@ func TestPurgeGoesOn(t *testing.T) {
 	})
 }
 
+// TestPurgeOperationsBefore: an operation that ended at the very instant of the limit is young enough to stay.
+func TestPurgeOperationsBefore(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := outboxtest.NewScene(t, d)
+		for id, finishedMs := range map[string]int64{"before": 999, "at": 1000} {
+			number := s.Insert(outboxtest.Insert{ID: id, Verb: table.VerbCancel, State: table.StateTooLate})
+			d.Exec(t, "UPDATE {t} SET finished_ms = ? WHERE id = ?", finishedMs, number)
+		}
+		_, _, err := d.Ended().PurgeOperations(t.Context(), 0, 1000)
+		require.NoError(t, err)
+		require.Zero(t, s.Count("message_id = 'before'"))
+		require.Equal(t, 1, s.Count("message_id = 'at'"))
+	})
+}
+
+// TestRedriveBesideALife: a refused row is not redriven while another message of its identity lives, also one that is older.
+func TestRedriveBesideALife(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := outboxtest.NewScene(t, d)
+		older := s.Insert(outboxtest.Insert{ID: "a", State: table.StateStored, DueMs: 1})
+		refused := s.Insert(outboxtest.Insert{ID: "a", State: table.StateRefused, DueMs: 1})
+		redrive := func() table.Tally {
+			tally, err := d.Refused().Redrive(t.Context(), []int64{refused}, true)
+			require.NoError(t, err)
+			return tally
+		}
+		require.Equal(t, table.Tally{Overtaken: 1}, redrive())
+		d.Exec(t, "UPDATE {t} SET status = 2 WHERE id = ?", older)
+		require.Equal(t, table.Tally{Redriven: 1}, redrive())
+	})
+}
+
 // TestRelayedRowsUnderASnapshot: while somebody holds a snapshot, a look at everything
 // walks over all that was relayed since then, and what asks for new rows over none of it.
 func TestRelayedRowsUnderASnapshot(t *testing.T) {

@@ -19,6 +19,21 @@
 // order, whatever else their batch still holds. A claim that has no answer yet may have been
 // made before that: so a segment of which something went back stays until it is answered.
 //
+// What becomes of a segment behind another one of its chain:
+//
+//	some have no verdict | one goes back → the later ones
+//	yes                  | *             → wait
+//	no                   | no            → may be published
+//	no                   | yes           → go back, too
+//
+// And when a segment of which all have their verdicts leaves its chain:
+//
+//	one goes back | it is on its way | a claim has no answer → leaves
+//	no            | *                | *                     → now
+//	yes           | yes              | *                     → once it is there
+//	yes           | no               | no                    → now
+//	yes           | no               | yes                   → once it is answered
+//
 // It takes what was claimed, decided and settled, and returns what may be published, and what
 // to settle. It reads no clock, does no I/O and starts no goroutine.
 package batch

@@ -69,6 +69,21 @@ type Retry struct {
 // Decide says how to settle one message that was not acknowledged. A message that goes back to wait is
 // released; the caller parks it instead where its route is closed. isDown says that
 // the route takes nothing from anybody. random is in [0, 1).
+//
+//	outcome          | of      | route is down | refusals | unknowns → verdict     | refusals | copies
+//	undecodable      | *       | *             | *        | *        → dead letter | +0       | +0
+//	permanent        | *       | *             | *        | *        → dead letter | +1       | +0
+//	unavailable      | *       | *             | *        | *        → release     | +0       | +0
+//	retryable        | *       | *             | fewer    | *        → retry       | +1       | +0
+//	retryable        | *       | *             | last     | *        → dead letter | +1       | +0
+//	unknown          | message | no            | fewer    | last     → release     | +1       | +1
+//	unknown          | message | no            | last     | last     → dead letter | +1       | +1
+//	unknown          | *       | *             | *        | *        → release     | +0       | +1
+//	panic of one     | *       | *             | fewer    | *        → retry       | +1       | +1
+//	panic of one     | *       | *             | last     | *        → dead letter | +1       | +1
+//	panic of several | *       | *             | *        | *        → release     | +0       | +1
+//
+// Last is the refusal that uses up the attempts, and the unknown outcome that makes a refusal.
 func (r Retry) Decide(claimed *message.ClaimedMessage, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))

@@ -45,6 +45,26 @@ const (
 const KeyRoute = "key "
 
 // state is what is known of a route.
+//
+//	what happens                             | state            → state
+//	an outcome of it says that it is closed  | open, down, back → down
+//	another one after too long               | open             → down
+//	another one after too long               | down, back       → givenUp
+//	the broker takes a message of the slot   | down             → back
+//	an answer to a message that hung         | down             → back
+//	a claim empties the slot                 | down             → down
+//	a claim empties the slot                 | *                → open
+//	a claim finds the slot empty             | *                → open
+//	its topic is paused                      | *                → paused
+//	its topic is resumed                     | paused           → back
+//	the rate of its topic is used up         | open             → back
+//	the slot is put back into                | open             → down
+//	another patience                         | givenUp          → down
+//	*                                        | open             → open
+//	*                                        | down             → down
+//	*                                        | back             → back
+//	*                                        | givenUp          → givenUp
+//	*                                        | paused           → paused
 type state uint8
 
 const (

@@ -101,15 +101,22 @@ func createTopicsAt(ctx context.Context, o *opener, address string, partitions i
 			return fmt.Errorf("look for topic %s: %w", topic.Name, topic.Error)
 		}
 	}
-	if len(request.Topics) == 0 {
-		return awaitTopics(ctx, o, answer.Brokers, topics)
+	if len(request.Topics) > 0 {
+		if err := makeTopics(ctx, o, answer.Controller, &request); err != nil {
+			return err
+		}
 	}
-	controller, err := o.open(ctx, net.JoinHostPort(answer.Controller.Host, strconv.Itoa(answer.Controller.Port)))
+	return awaitTopics(ctx, o, answer.Brokers, topics)
+}
+
+// makeTopics asks the controller to make topics; another instance may have made them meanwhile.
+func makeTopics(ctx context.Context, o *opener, at kafka.Broker, request *kafka.CreateTopicsRequest) error {
+	controller, err := o.open(ctx, net.JoinHostPort(at.Host, strconv.Itoa(at.Port)))
 	if err != nil {
 		return err
 	}
 	defer controller.close()
-	made, err := controller.client.CreateTopics(ctx, &request)
+	made, err := controller.client.CreateTopics(ctx, request)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}
@@ -117,9 +124,9 @@ func createTopicsAt(ctx context.Context, o *opener, address string, partitions i
 		if err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
 			return fmt.Errorf("create topic %s: %w", topic, err)
 		}
-		o.logger.InfoContext(ctx, "kafka topic created", "event", "topic_created", "topic", topic, "partitions", partitions)
+		o.logger.InfoContext(ctx, "kafka topic created", "event", "topic_created", "topic", topic, "partitions", request.Topics[0].NumPartitions)
 	}
-	return awaitTopics(ctx, o, answer.Brokers, topics)
+	return nil
 }
 
 // awaitTopics waits until each broker that can be reached knows the topics. A group whose

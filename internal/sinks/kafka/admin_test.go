@@ -51,24 +51,18 @@ func TestDialer(t *testing.T) {
 	require.ErrorIs(t, err, kafka.SASLAuthenticationFailed)
 }
 
-// TestTopicsThatABrokerLearnsOf: what is made is there only once each broker knows it.
+// TestTopicsThatABrokerLearnsOf: topics are made only when every broker knows them.
 func TestTopicsThatABrokerLearnsOf(t *testing.T) {
 	t.Parallel()
-	f := newFake(t, func([]string) answer { return answer{} })
-	conn, err := newOpener(Config{Brokers: []string{f.leader}, PublishTimeout: time.Minute}, logger()).open(t.Context(), f.leader)
-	require.NoError(t, err)
-	defer conn.close()
-	asked := func() (n int) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		return f.asked
-	}
-	known := make(chan error, 1)
-	go func() { known <- conn.awaitTopics(t.Context(), []string{"there", f.missing}) }()
-	require.Eventually(t, func() bool { return asked() > 1 }, time.Minute, time.Millisecond)
-	require.Empty(t, known)
-	f.mu.Lock()
-	f.missing = ""
-	f.mu.Unlock()
-	require.NoError(t, <-known)
+	produced := func([]string) answer { return answer{} }
+	controller, other := newFake(t, produced), newFake(t, produced)
+	controller.lose("")
+	controller.lead(other.leader)
+	config := Config{Brokers: []string{controller.listener.Addr().String()}, PublishTimeout: time.Minute}
+	made := make(chan error, 1)
+	go func() { made <- CreateTopics(t.Context(), config, logger(), 1, "there", "missing") }()
+	require.Eventually(t, func() bool { return other.timesAsked() > 1 || len(made) > 0 }, time.Minute, time.Millisecond)
+	require.Empty(t, made)
+	other.lose("")
+	require.NoError(t, <-made)
 }

@@ -136,6 +136,17 @@ func (c *course) next(now time.Time, most int) action {
 	}
 }
 
+// begin decides what the next step does first.
+//
+//	a step has no answer | told to stop | walked to the end | names left to read | some were in flight | older than a life | it walks by  → first
+//	yes                  | *            | *                 | *                  | *                   | *                 | *            → repeat that step
+//	no                   | yes          | *                 | *                  | *                   | *                 | *            → end: stopped
+//	no                   | no           | yes               | no                 | no                  | *                 | *            → end: done
+//	no                   | no           | *                 | *                  | *                   | yes               | *            → end: failed
+//	no                   | no           | *                 | yes                | *                   | no                | *            → look at these
+//	no                   | no           | yes               | no                 | yes                 | no                | *            → look at those in flight
+//	no                   | no           | no                | no                 | *                   | no                | names        → scan
+//	no                   | no           | no                | no                 | *                   | no                | a list       → list
 func (c *course) begin(most int) {
 	switch r := &c.record; {
 	case r.Step != nil: // Some answers are missing: ask again under the same tokens.
