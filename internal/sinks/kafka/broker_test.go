@@ -105,8 +105,8 @@ func TestTLSAndLogins(t *testing.T) {
 		config := broker.config
 		config.SASL = login(mechanism, testPassword)
 		sink := newSink(t, config)
+		awaitPing(t, sink)
 		requireClass(t, publish(t, sink, newMessages(t, topic, "", 3)...), sinks.Acknowledged, "")
-		require.NoError(t, sink.Ping(t.Context()))
 		config.SASL = login(mechanism, "wrong")
 		requireRefused(t, config, topic)
 	}
