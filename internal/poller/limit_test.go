@@ -16,6 +16,7 @@ import (
 // TestRateCostsNothingIdle: the bucket is asked while there is traffic, ten times a second or
 // so, and not by a queue that is idle or has no rates.
 func TestRateCostsNothingIdle(t *testing.T) {
+	unraced(t)
 	for _, rates := range []Rates{{}, {Messages: 100}, {Topics: map[string]int{"t": 50, "u": 1}}} {
 		t.Run(fmt.Sprint(rates), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -45,6 +46,7 @@ func TestRateCostsNothingIdle(t *testing.T) {
 // the answers to the one before. The rate is reached all the same, and what waits does not pass
 // for hanging, since it takes no room in the window.
 func TestRateOfASlowBroker(t *testing.T) {
+	unraced(t)
 	for _, took := range []time.Duration{300 * time.Millisecond, 450 * time.Millisecond, 600 * time.Millisecond, time.Second, 2 * time.Second} {
 		for _, keys := range []int{1, 5} {
 			t.Run(fmt.Sprint(took, " ", keys), func(t *testing.T) {

@@ -74,11 +74,18 @@ func TestSimulationReplays(t *testing.T) {
 	}
 }
 
-func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[string]int, trace string) {
+// unraced skips what takes ten times as long with the race detector and starts no goroutines
+// that other tests do not start.
+func unraced(t *testing.T) {
 	t.Helper()
-	if testenv.IsRaced { // One goroutine takes all turns, and takes ten times as long.
+	if testenv.IsRaced {
 		t.Skip("runs without -race: make test, make quick")
 	}
+}
+
+func simulate(t *testing.T, seed uint64, log func(string, ...any)) (pairs map[string]int, trace string) {
+	t.Helper()
+	unraced(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seed, log)
 		w.live()

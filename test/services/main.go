@@ -95,8 +95,7 @@ func choose(only string) ([]starter, error) {
 
 func fetchAll(ctx context.Context) error {
 	_, natsErr := service.NATSBinary(ctx)
-	_, kafkaErr := service.KafkaLibs(ctx)
-	return errors.Join(natsErr, kafkaErr)
+	return errors.Join(natsErr, service.FetchKafka(ctx))
 }
 
 func run(ctx context.Context, wanted []starter, command []string) error {

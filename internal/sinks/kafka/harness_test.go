@@ -233,6 +233,12 @@ func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome
 	return sinks.Publish(ctx, sink, batch)
 }
 
+// awaitPing waits until a login succeeds: on a busy machine one takes longer than a connect may.
+func awaitPing(t testing.TB, sink *Sink) {
+	t.Helper()
+	require.Eventually(t, func() bool { return sink.Ping(t.Context()) == nil }, patience, 20*time.Millisecond)
+}
+
 func requireClass(t testing.TB, outcomes []sinks.Outcome, class sinks.Class, reason sinks.Reason) {
 	t.Helper()
 	for i, outcome := range outcomes {

@@ -144,7 +144,7 @@ func TestRotatedLogins(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
 			}, patience, 20*time.Millisecond)
-			require.NoError(t, sink.Ping(t.Context()))
+			awaitPing(t, sink)
 		})
 	}
 }

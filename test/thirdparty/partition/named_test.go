@@ -66,20 +66,26 @@ func TestNamedPartitions(t *testing.T) {
 }
 
 // TestSplitLoses is the control: what a primary takes alone, and did not need to have
-// confirmed, is lost when another takes its place.
+// confirmed, is lost when another takes its place. On a busy machine it may take nothing
+// meanwhile, so there are more tries than one.
 func TestSplitLoses(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	o, err := trial.Trial{
-		Options: world{broker: "nats"}.options(), Rate: rate, Before: time.Second, Impatient: true,
-		Happen: func(ctx context.Context, w *trial.World) error {
-			return errors.Join(s.divide(ctx, w), w.Group.AwaitFailover(ctx))
-		},
-	}.Run(s.context)
-	require.NoError(t, err)
-	t.Log(o.Report)
-	assert.Positive(t, o.Report.Lost, "the control has lost nothing: the rig proves nothing")
-	assert.Zero(t, o.Report.Early)
+	for range 3 {
+		s := newSite(t)
+		o, err := trial.Trial{
+			Options: world{broker: "nats"}.options(), Rate: rate, Before: time.Second, Impatient: true,
+			Happen: func(ctx context.Context, w *trial.World) error {
+				return errors.Join(s.divide(ctx, w), w.Group.AwaitFailover(ctx))
+			},
+		}.Run(s.context)
+		require.NoError(t, err)
+		t.Log(o.Report)
+		assert.Zero(t, o.Report.Early)
+		if o.Report.Lost > 0 {
+			return
+		}
+	}
+	t.Error("the control has lost nothing: the rig proves nothing")
 }
 
 func confirmsFsync(t *testing.T) bool {

@@ -1,9 +1,9 @@
 package rates
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -52,6 +52,7 @@ type series struct {
 	targets map[string]bool // instances that are to be scraped, whether they answer or not
 	engine  *promql.Engine
 	labels  map[string]labels.Labels
+	names   map[string][]string // by a metric's name, the keys of its series, in order
 	values  map[string][]chunks.Sample
 	// neighbour is another deployment in the same Prometheus, with the same names, if there is
 	// one: it lives as this one does until it is frozen, and then goes on as it was.
@@ -68,7 +69,8 @@ type scrape struct{ ours, series time.Time }
 func newSeries(t *testing.T) *series {
 	now := time.Now().Truncate(time.Second)
 	return &series{
-		t: t, now: now, scraped: []scrape{{now, now}}, targets: map[string]bool{}, labels: map[string]labels.Labels{}, values: map[string][]chunks.Sample{},
+		t: t, now: now, scraped: []scrape{{now, now}}, targets: map[string]bool{}, labels: map[string]labels.Labels{},
+		names: map[string][]string{}, values: map[string][]chunks.Sample{},
 		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
 	}
 }
@@ -120,7 +122,12 @@ func (s *series) note(of labels.Labels, instance string, n float64) {
 
 func (s *series) keep(of labels.Labels) (key string) {
 	key = of.String()
-	s.labels[key] = of
+	if _, known := s.labels[key]; !known {
+		s.labels[key] = of
+		name := of.Get(model.MetricNameLabel)
+		i, _ := slices.BinarySearch(s.names[name], key)
+		s.names[name] = slices.Insert(s.names[name], i, key)
+	}
 	return key
 }
 
@@ -226,20 +233,31 @@ type querier struct {
 // Select implements [storage.Querier].
 func (q *querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, matchers ...*labels.Matcher) storage.SeriesSet {
 	var found []storage.Series
-	for _, key := range slices.Sorted(maps.Keys(q.labels)) {
+	for _, key := range q.named(matchers) {
 		matches := func(m *labels.Matcher) bool { return m.Matches(q.labels[key].Get(m.Name)) }
 		if slices.ContainsFunc(matchers, func(m *labels.Matcher) bool { return !matches(m) }) {
 			continue
 		}
-		var within []chunks.Sample
-		for _, one := range q.values[key] {
-			if one.T() >= q.from && one.T() <= q.to {
-				within = append(within, one)
-			}
-		}
-		found = append(found, storage.NewListSeries(q.labels[key], within))
+		values := q.values[key]
+		first, last := since(values, q.from), since(values, q.to+1)
+		found = append(found, storage.NewListSeries(q.labels[key], values[first:last]))
 	}
 	return &list{found, -1}
+}
+
+// named are the keys of the series with the name that is asked for, in order.
+func (q *querier) named(matchers []*labels.Matcher) []string {
+	i := slices.IndexFunc(matchers, func(m *labels.Matcher) bool {
+		return m.Name == model.MetricNameLabel && m.Type == labels.MatchEqual
+	})
+	require.GreaterOrEqual(q.t, i, 0, "every expression names its metric")
+	return q.names[matchers[i].Value]
+}
+
+// since is the index of the first value of that time or later.
+func since(values []chunks.Sample, ms int64) int {
+	i, _ := slices.BinarySearchFunc(values, ms, func(one chunks.Sample, ms int64) int { return cmp.Compare(one.T(), ms) })
+	return i
 }
 
 // LabelValues implements [storage.Querier]; the engine does not ask.

@@ -31,7 +31,11 @@ exec "$@" kafka.Kafka server.properties
 // topics; extraProperties are appended to its server.properties, where the
 // last of two equal keys wins.
 func StartKafka(ctx context.Context, extraProperties string) (*Server, error) {
-	s, err := newKafka(ctx)
+	return startKafka(ctx, extraProperties)
+}
+
+func startKafka(ctx context.Context, extraProperties string, flags ...string) (*Server, error) {
+	s, err := newKafka(ctx, flags...)
 	if err != nil {
 		return nil, err
 	}
@@ -60,15 +64,20 @@ advertised.listeners=PLAINTEXT://`+s.Addr()+`
 log.dirs=`+filepath.Join(s.dir, "data")+"\n"+extraProperties+"\n")
 }
 
-// newKafka is a broker without its properties.
-func newKafka(ctx context.Context) (*Server, error) {
+// newKafka is a broker without its properties, with these flags of Java or with those that
+// use the archive of its classes, where there is one.
+func newKafka(ctx context.Context, flags ...string) (*Server, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, fmt.Errorf("%w: java", ErrMissing)
 	}
-	libs, err := KafkaLibs(ctx)
+	libs, err := kafkaLibs(ctx)
 	if err != nil {
 		return nil, err
+	}
+	classes := filepath.Join(filepath.Dir(filepath.Dir(libs)), kafkaClasses)
+	if len(flags) == 0 && isVersion(classes, classesVersion(java)) {
+		flags = []string{"-XX:SharedArchiveFile=" + classes}
 	}
 	s, err := newServer(ctx, "kafka")
 	if err != nil {
@@ -82,6 +91,7 @@ func newKafka(ctx context.Context) (*Server, error) {
 		"-Dlog4j2.configurationFile=" + filepath.Join(s.dir, "log4j2.properties"),
 		"-cp", filepath.Join(libs, "*"),
 	}
+	s.argv = append(s.argv, flags...)
 	s.ready = s.kafkaReady
 	return s, nil
 }
@@ -149,15 +159,56 @@ func (s *Server) write(name, text string) error {
 	return os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600)
 }
 
-// KafkaLibs fetches the broker's Java archives with Maven, once, and returns
+// kafkaClasses are the classes that a broker loads, as Java archives them: with them a broker
+// starts in half of the processor time. Java makes the archive when it ends.
+const kafkaClasses = "kafka-classes.jsa"
+
+// FetchKafka gets all that a broker needs, and runs one for the archive of its classes, once.
+func FetchKafka(ctx context.Context) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	java, err := exec.LookPath("java")
+	if err != nil {
+		return fmt.Errorf("%w: java", ErrMissing)
+	}
+	_, err = cached(root, kafkaClasses, classesVersion(java), func(path string) error {
+		s, err := startKafka(ctx, "", "-XX:ArchiveClassesAtExit="+path)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return s.Stop()
+	})
+	return err
+}
+
+// classesVersion is what an archive depends on. A program's link is the same after an upgrade.
+func classesVersion(java string) string {
+	program, err := filepath.EvalSymlinks(java)
+	if err != nil {
+		program = java
+	}
+	if info, err := os.Stat(program); err == nil {
+		program += " " + info.ModTime().String()
+	}
+	return program + " " + kafkaVersion()
+}
+
+func kafkaVersion() string {
+	sum := sha256.Sum256(kafkaPOM)
+	return hex.EncodeToString(sum[:])
+}
+
+// kafkaLibs fetches the broker's Java archives with Maven, once, and returns
 // their folder.
-func KafkaLibs(ctx context.Context) (string, error) {
+func kafkaLibs(ctx context.Context) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(kafkaPOM)
-	return cached(root, "kafka/libs", hex.EncodeToString(sum[:]), func(path string) error {
+	return cached(root, "kafka/libs", kafkaVersion(), func(path string) error {
 		return fetchKafka(ctx, path)
 	})
 }

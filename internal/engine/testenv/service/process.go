@@ -18,7 +18,7 @@ import (
 
 const (
 	startTimeout = 5 * time.Minute // RabbitMQ takes 5 s on an idle core, and a hundred where the tests load all of them
-	stopTimeout  = 30 * time.Second
+	stopTimeout  = 2 * time.Minute // a Kafka that archives its classes takes 5 s on an idle core
 	pollInterval = 25 * time.Millisecond
 	logTailBytes = 256 << 10
 )
