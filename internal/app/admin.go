@@ -79,7 +79,7 @@ func provideAdmin(p adminParams) (*admin.Server, error) {
 // start starts the listeners first and stops them last, so that a drain
 // can be watched; then come the queues and the outboxes. At a stop, the outboxes
 // take nothing more, the queues drain, and the rows are told what was published.
-func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *runner.Queues, outboxes *runner.Outboxes, page *statusPage) {
+func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, queues *runner.Queues, outboxes *runner.Outboxes, inlets *runner.Inlets, page *statusPage) {
 	var unregister context.CancelFunc
 	lc.Append(fx.StartStopHook(func(ctx context.Context) error {
 		ctx, unregister = context.WithCancel(context.WithoutCancel(ctx))
@@ -95,6 +95,7 @@ func start(lc fx.Lifecycle, server *admin.Server, metrics *telemetry.Metrics, qu
 		return queues.Stop(ctx)
 	}))
 	lc.Append(fx.StartStopHook(outboxes.Start, outboxes.Halt))
+	lc.Append(fx.StartStopHook(inlets.Start, inlets.Stop))
 }
 
 // ready is false until Redis has answered once, after ten seconds without it,

@@ -6,16 +6,13 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/health"
 	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/runner"
@@ -30,12 +27,11 @@ type apiParams struct {
 
 	Config  *config.Config
 	Version version
-	Redis   redis.UniversalClient
 	Sinks   *health.Sinks
 	Keys    *seal.Keyring
 	Queues  *runner.Queues
+	Used    usedQueues
 	Metrics *telemetry.Metrics
-	Traces  *telemetry.Traces
 	Level   *telemetry.Level `optional:"true"`
 	Logger  *slog.Logger
 }
@@ -49,17 +45,6 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			return nil, fmt.Errorf("admin.auth.tokens_file: %w", err)
 		}
 	}
-	queues := map[string]*operate.Queue{}
-	for name, queue := range cfg.Queues {
-		clients, err := cfg.Clients(p.Redis, name, p.Keys, delay.WithTracerProvider(p.Traces.Provider()))
-		if err != nil {
-			return nil, err
-		}
-		queues[name] = &operate.Queue{
-			Name: name, Sink: queue.Sink, Clients: clients,
-			Store: store.NewWithTimeout(p.Redis, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(queue.Confirmation()),
-		}
-	}
 	var open func(*message.Message) error
 	if cfg.Encryption.ShowBodies {
 		open = func(m *message.Message) error { return seal.Open(p.Keys, m) }
@@ -68,7 +53,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	a, err := api.New(api.Config{
-		Version: string(p.Version), Instance: cfg.Instance, Queues: queues, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
+		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Used, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.State(name)

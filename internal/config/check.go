@@ -32,6 +32,7 @@ func (c checker) check() {
 	c.poller()
 	c.outboxes()
 	c.compensation()
+	c.inlets()
 	for _, name := range slices.Sorted(maps.Keys(c.config.Queues)) {
 		c.queue("queues."+name, c.config.Queues[name])
 	}

@@ -27,6 +27,7 @@ type Config struct {
 	Sinks  map[string]Sink  `yaml:"sinks" required:"true" doc:"The brokers to publish to, by name."`
 	// Outbox has the name "default" where the section is one object.
 	Outbox     map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
+	Inlets     map[string]Inlet  `yaml:"inlets" doc:"Topics of brokers whose messages say what to schedule, cancel and reschedule, by name: see docs/inlet.md. Without this section there are none."`
 	Admin      Admin             `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
 	Encryption Encryption        `yaml:"encryption" doc:"Encrypts bodies in Redis and in the table of an outbox."`
 	Poller     Poller            `yaml:"poller" doc:"How each shard is polled."`

@@ -163,12 +163,21 @@ func (d *decoder) field(path string, node *yaml.Node, v reflect.Value, f field) 
 			d.structure(path, node, v.Elem())
 		}
 	case section(f.typ) != nil:
-		d.structure(path, node, v)
+		d.structure(path, long(node, f.short), v)
 	case v.Kind() == reflect.Slice:
 		d.list(path, node, v)
 	default:
 		d.scalar(path, node, v, f)
 	}
+}
+
+// long is the section that a value stands for which was given in its place.
+func long(node *yaml.Node, short string) *yaml.Node {
+	if value := resolve(node); short == "" || value == nil || value.Kind != yaml.ScalarNode {
+		return node
+	}
+	key := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: short, Line: node.Line}
+	return &yaml.Node{Kind: yaml.MappingNode, Line: node.Line, Content: []*yaml.Node{key, node}}
 }
 
 // alone fills a map with the one section that was given without a name.
@@ -200,8 +209,11 @@ func isSingle(node *yaml.Node) bool {
 
 // named fills a map from names to sections: the queues, the sinks.
 func (d *decoder) named(path string, node *yaml.Node, v reflect.Value) {
-	v.Set(reflect.MakeMap(v.Type()))
 	nodes := d.mapping(path, node)
+	if len(nodes.keys) == 0 {
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
 	spelled := map[string]string{}
 	for _, name := range nodes.keys {
 		full := join(path, name)

@@ -39,7 +39,9 @@ type field struct {
 	// single is the name of a section that may be given without one, as an object
 	// in the place of a map of named ones.
 	single string
-	doc    string
+	// short is the key of a section that may be given as that key's value alone.
+	short string
+	doc   string
 }
 
 // fieldsOf returns the keys of a section in their order. Those of a struct that is inline
@@ -74,7 +76,7 @@ func fieldsOf(section reflect.Type) []field {
 			name: name, index: []int{i}, typ: section.Field(i).Type,
 			required: tag.Get("required") != "", isURL: tag.Get("url") != "", isFile: tag.Get("file") != "",
 			enum: splitTag(tag.Get("enum")), only: splitTag(tag.Get("only")),
-			single: tag.Get("single"), min: tag.Get("min"), max: tag.Get("max"), doc: tag.Get("doc"),
+			single: tag.Get("single"), short: tag.Get("short"), min: tag.Get("min"), max: tag.Get("max"), doc: tag.Get("doc"),
 		}
 		f.fallback, f.hasFallback = tag.Lookup("default")
 		fields = append(fields, f)

@@ -93,6 +93,10 @@ func describe(schema *jsonschema.Schema, t reflect.Type) {
 			}
 		case section(f.typ) != nil:
 			describe(property, section(f.typ))
+			if f.short != "" {
+				whole := *property
+				*property = jsonschema.Schema{Description: whole.Description, AnyOf: []*jsonschema.Schema{{Type: "string"}, &whole}}
+			}
 		}
 		if f.required && len(f.only) == 0 {
 			schema.Required = append(schema.Required, f.name)

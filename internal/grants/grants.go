@@ -37,6 +37,18 @@ func useOf(cfg *config.Config, sink string) (use kind.Use) {
 			use.Topics = append(use.Topics, dead)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Inlets)) {
+		inlet := cfg.Inlets[name]
+		if inlet.Sink != sink {
+			continue
+		}
+		use.Inlets = append(use.Inlets, kind.Inlet{Topic: inlet.From.Name(), Stream: inlet.From.Stream, Group: config.InletGroup(name)})
+		for _, topic := range []string{inlet.Replies, inlet.Dead} {
+			if topic != "" {
+				use.Topics = append(use.Topics, topic)
+			}
+		}
+	}
 	slices.Sort(use.Topics)
 	use.Topics = slices.Compact(use.Topics)
 	if slices.Contains(use.Topics, "*") {

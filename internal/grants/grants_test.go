@@ -62,3 +62,24 @@ func TestLines(t *testing.T) {
 		assert.Equal(t, c.want, grants.Lines(cfg, "events"), name)
 	}
 }
+
+// TestInletLines: what an inlet consumes is read, and its replies and dead topic are written to.
+func TestInletLines(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		sink, from string
+		want       []string
+	}{
+		"kafka": {`{type: kafka, brokers: ["k:9092"]}`, "commands", []string{"Write --topic d", "Write --topic r", "Write --topic t", "Read --topic commands", "Read --group delaybridge-in"}},
+		"nats": {`{type: nats, url: "nats://n:4222"}`, "{stream: S, subject: commands}", []string{
+			`"d", "r", "t"`, `"$JS.API.CONSUMER.CREATE.S.delaybridge-in.commands", "$JS.API.CONSUMER.INFO.S.delaybridge-in", "$JS.API.CONSUMER.MSG.NEXT.S.delaybridge-in", "$JS.ACK.S.delaybridge-in.>"`,
+		}},
+		"rabbitmq": {`{type: rabbitmq, url: "amqp://r"}`, "commands", []string{`'' '^(amq\.default)$' '^(commands)$'`}},
+	} {
+		cfg := parse(t, "queues: {orders: {sink: events, topics: [t]}}\nsinks: {events: %s}\ninlets: {in: {sink: events, from: %s, queue: orders, replies: r, dead: d}}\n", c.sink, c.from)
+		lines := strings.Join(grants.Lines(cfg, "events"), "\n")
+		for _, want := range c.want {
+			assert.Contains(t, lines, want, name)
+		}
+	}
+}

@@ -138,13 +138,13 @@ type ChangeResult struct {
 }
 
 // Cancel cancels a message.
-func (q *Queue) Cancel(ctx context.Context, ref delay.Ref) (ChangeResult, error) {
-	return changed("cancelled", q.Client().Cancel(ctx, ref))
+func (q *Queue) Cancel(ctx context.Context, ref delay.Ref, options ...delay.CallOption) (ChangeResult, error) {
+	return changed("cancelled", q.Client().Cancel(ctx, ref, options...))
 }
 
 // Reschedule moves a message to another due time.
-func (q *Queue) Reschedule(ctx context.Context, ref delay.Ref, when delay.When) (ChangeResult, error) {
-	return changed("rescheduled", q.Client().Reschedule(ctx, ref, when))
+func (q *Queue) Reschedule(ctx context.Context, ref delay.Ref, when delay.When, options ...delay.CallOption) (ChangeResult, error) {
+	return changed("rescheduled", q.Client().Reschedule(ctx, ref, when, options...))
 }
 
 // PublishNow makes a message due now.

@@ -66,6 +66,13 @@ func (f *Flight) Steps() ([]check.Step, error) {
 			return f.sink(ctx, name, sink)
 		}})
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.config.Inlets)) {
+		step, err := f.inlet(name)
+		if err != nil {
+			return nil, fmt.Errorf("inlets.%s: %w", name, err)
+		}
+		steps = append(steps, step)
+	}
 	return steps, nil
 }
 

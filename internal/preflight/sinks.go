@@ -74,6 +74,12 @@ func (f *Flight) plan(ctx context.Context, sink string) (plan sinks.Plan, queue 
 			plan.Topics = append(plan.Topics, f.waiting[name]...)
 		}
 	}
+	for _, inlet := range cfg.Inlets {
+		if inlet.Sink == sink {
+			plan.Topics = append(plan.Topics, inlet.Replies, inlet.Dead)
+		}
+	}
+	plan.Topics = slices.DeleteFunc(plan.Topics, func(topic string) bool { return topic == "" })
 	slices.Sort(plan.Topics)
 	plan.Topics = slices.Compact(plan.Topics)
 	plan.Topics = plan.Topics[:min(len(plan.Topics), topicsMost)]

@@ -325,28 +325,48 @@ func (l *lane) call(v verb) verb {
 	return v
 }
 
+// heeds is what a further run of a call leaves: it mostly heeds what the first one has left.
+func (l *lane) heeds(leaves string) string {
+	if l.in(4) {
+		return leaves
+	}
+	return strings.ReplaceAll(leaves, "f", "t")
+}
+
+// first and later are the numbers of runs of a cancel or reschedule.
+func (l *lane) first() int { return one(l, 1, 1, 1, 1, 3, 4) }
+
+func later(first int) int {
+	if first == 1 {
+		return 2
+	}
+	return 3
+}
+
 func (l *lane) schedule() verb {
 	if l.in(6) {
-		if v := again(l, func(v *schedule, ms int64) { v.head, v.StartMs = l.head(), ms-one[int64](l, 0, 0, 5) }); v != nil {
+		if v := again(l, func(v *schedule, ms int64) {
+			v.head, v.StartMs, v.Leaves = l.head(), ms-one[int64](l, 0, 0, 5), l.heeds(v.Leaves)
+		}); v != nil {
 			return v
 		}
 	}
 	v := &schedule{head: l.head(), Asks: l.in(20), BytesMax: l.bytes(), Topics: l.topics(), List: l.requests()}
 	if l.in(10) {
-		v.OnceMs = one[int64](l, 50, 90_000)
+		v.OnceMs, v.Leaves = one[int64](l, 50, 90_000), one(l, "", "t", "f")
 	}
 	return l.call(v)
 }
 
 func (l *lane) replace() verb {
 	if l.in(5) {
-		if v := again(l, func(v *replace, _ int64) { v.head, v.Run = l.head(), 2 }); v != nil {
+		if v := again(l, func(v *replace, _ int64) { v.head, v.Run, v.Leaves = l.head(), 2, l.heeds(v.Leaves) }); v != nil {
 			return v
 		}
 	}
 	v := &replace{head: l.head(), Run: 1, TombMs: l.tombMs(), BytesMax: l.bytes(), Asks: l.in(15), Topics: l.topics(), List: l.requests()}
 	if l.in(10) {
-		v.OnceMs = one[int64](l, 50, 90_000)
+		v.OnceMs, v.Leaves = one[int64](l, 50, 90_000), one(l, "", "t", "f")
 	}
 	return l.call(v)
 }
@@ -383,12 +403,12 @@ func (l *lane) fresh(id string) string {
 
 func (l *lane) cancel() verb {
 	if l.in(6) {
-		if v := again(l, func(v *cancel, _ int64) { v.head, v.Run = l.head(), 2 }); v != nil {
+		if v := again(l, func(v *cancel, _ int64) { v.head, v.Run = l.head(), later(v.Run) }); v != nil {
 			return v
 		}
 	}
 	v := &cancel{
-		head: l.head(), history: l.history, OldMs: l.oldMs(), Run: 1, TombMs: l.tombMs(), Last: !l.in(4), BytesMax: l.bytes(),
+		head: l.head(), history: l.history, OldMs: l.oldMs(), Run: l.first(), TombMs: l.tombMs(), Last: !l.in(4), BytesMax: l.bytes(),
 		Purge: l.in(6), Topics: l.topics(),
 	}
 	if !v.Purge && l.in(8) {
@@ -409,12 +429,12 @@ func (l *lane) cancel() verb {
 
 func (l *lane) reschedule() verb {
 	if l.in(6) {
-		if v := again(l, func(v *reschedule, _ int64) { v.head, v.Run = l.head(), 2 }); v != nil {
+		if v := again(l, func(v *reschedule, _ int64) { v.head, v.Run = l.head(), later(v.Run) }); v != nil {
 			return v
 		}
 	}
 	v := &reschedule{
-		head: l.head(), OldMs: l.oldMs(), Run: 1, TombMs: l.tombMs(), Last: !l.in(4), BytesMax: l.bytes(), Redrive: l.in(5), Topics: l.topics(),
+		head: l.head(), OldMs: l.oldMs(), Run: l.first(), TombMs: l.tombMs(), Last: !l.in(4), BytesMax: l.bytes(), Redrive: l.in(5), Topics: l.topics(),
 	}
 	for _, id := range l.some(3) {
 		r := move{Token: l.token("r"), ID: id, When: l.when()}

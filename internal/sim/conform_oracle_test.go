@@ -370,12 +370,12 @@ func (v *schedule) ask(o *oracle) any {
 	}
 	isPlain := !second && !v.Asks && !once && len(o.deadline) == 0 && len(o.all(store.Dead)) == 0
 	reply, ours, fresh, bytes := []any{int64(0), o.now()}, map[string]int64{}, 0, int64(0)
-	heads := map[string]string{}
+	heads, left := map[string]string{}, map[string]string{}
 	for _, r := range v.List {
 		e, due := o.messages[r.ID], r.When.from(o.accepts())
 		code, detail := store.Created, any(due)
 		was, wasDue, wasHere := o.earlier(r.Token, due)
-		wasHere = wasHere && (second || once)
+		wasHere = wasHere && (second || once && v.Leaves != "f")
 		isTrace := wasHere && trace.MatchString(o.gone[r.Token])
 		first, isOurs := ours[r.ID]
 		switch {
@@ -394,10 +394,13 @@ func (v *schedule) ask(o *oracle) any {
 			}
 			o.create(r.note, due, tries)
 			if once {
-				o.gone[r.Token], o.goneTTL[r.Token] = fmt.Sprintf("s1 %d", due), o.now()+v.OnceMs
+				left[r.Token] = fmt.Sprintf("s1 %d", due)
 			}
 			heads[r.ID] = strconv.FormatInt(due, 10)
 			fresh++
+		}
+		if v.Leaves != "" && !isTrace && (code == store.Waiting || code == store.InFlight) {
+			left[r.Token] = fmt.Sprintf("s%d %d", code, detail)
 		}
 		if ms, ok := detail.(int64); ok && code == store.Created {
 			if _, ok := ours[r.ID]; !ok {
@@ -405,6 +408,9 @@ func (v *schedule) ask(o *oracle) any {
 			}
 		}
 		reply = append(reply, int64(code), detail)
+	}
+	for token, trace := range left {
+		o.gone[token], o.goneTTL[token] = trace, o.now()+v.OnceMs
 	}
 	if o.count("scheduled", fresh); fresh > 0 {
 		o.hint = heads[o.waiting()[0].ID]
@@ -457,6 +463,7 @@ func (v *replace) ask(o *oracle) any {
 	}
 	reply, seen, bytes, head := []any{int64(0), o.now()}, map[string]bool{}, int64(0), o.head()
 	var steps []func()
+	var late []string
 	earliest, replaced := int64(math.MaxInt64), 0
 	for _, r := range v.List {
 		e, due := o.messages[r.ID], r.When.from(o.accepts())
@@ -468,7 +475,7 @@ func (v *replace) ask(o *oracle) any {
 		code, detail := store.NotLooked, int64(0)
 		was, wasDue, wasHere := o.earlier(r.Token, due)
 		switch {
-		case wasHere && (second || once):
+		case wasHere && (second || once && v.Leaves != "f"):
 			code, detail = was, wasDue
 		case e != nil && second && !once:
 			if code = store.Unknown; e.Token == r.Token {
@@ -479,7 +486,9 @@ func (v *replace) ask(o *oracle) any {
 		case e != nil && isOther(v.Topics, e):
 			code = store.OtherTopic
 		case e != nil && e.where == store.InFlight:
-			code = store.InFlight
+			if code = store.InFlight; v.Leaves != "" {
+				late = append(late, r.Token)
+			}
 		case e == nil && v.Asks:
 			code = store.Absent
 		default:
@@ -494,6 +503,9 @@ func (v *replace) ask(o *oracle) any {
 	}
 	for _, step := range steps {
 		step()
+	}
+	for _, token := range late {
+		o.gone[token], o.goneTTL[token] = "s3 0", o.now()+v.OnceMs
 	}
 	o.count("scheduled", len(steps))
 	o.count("replaced", replaced)
@@ -545,6 +557,12 @@ func (v *cancel) ask(o *oracle) any {
 					tags++
 				}
 			}
+			if leaves(v.Run, v.Last, code) {
+				if v.Run == 4 {
+					delete(o.gone, r.Token)
+				}
+				o.leave(r.Token, strconv.Itoa(int(code)), o.now()+v.TombMs)
+			}
 		}
 		reply = append(reply, int64(code), int64(0))
 	}
@@ -556,8 +574,13 @@ func (v *cancel) ask(o *oracle) any {
 	return reply
 }
 
+// leaves tells whether a run of a cancel or reschedule leaves its answer, whatever that is.
+func leaves(run int, isLast bool, code store.Code) bool {
+	return run > 2 && code != store.NotLooked && (code != store.NotFound || isLast)
+}
+
 func (v *cancel) one(o *oracle, r target) store.Code {
-	if was, ok := o.gone[r.Token]; ok && v.Run == 2 {
+	if was, ok := o.gone[r.Token]; ok && (v.Run == 2 || v.Run == 3) {
 		return store.Code(whole(was))
 	}
 	e := o.messages[r.ID]
@@ -630,6 +653,9 @@ func (v *reschedule) ask(o *oracle) any {
 			if code, due, isMoved = v.one(o, r); isMoved {
 				earliest = min(earliest, due)
 			}
+			if leaves(v.Run, v.Last, code) {
+				o.gone[r.Token], o.goneTTL[r.Token] = fmt.Sprintf("%d %d", code, due), o.now()+v.TombMs
+			}
 		}
 		reply = append(reply, int64(code), due)
 	}
@@ -640,7 +666,7 @@ func (v *reschedule) ask(o *oracle) any {
 var moved = regexp.MustCompile(`^(\d+) (\d+)$`)
 
 func (v *reschedule) one(o *oracle, r move) (code store.Code, due int64, isMoved bool) {
-	if m := moved.FindStringSubmatch(o.gone[r.Token]); m != nil && v.Run == 2 {
+	if m := moved.FindStringSubmatch(o.gone[r.Token]); m != nil && (v.Run == 2 || v.Run == 3) {
 		return store.Code(whole(m[1])), whole(m[2]), false
 	}
 	e := o.messages[r.ID]

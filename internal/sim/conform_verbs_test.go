@@ -109,7 +109,8 @@ type schedule struct {
 
 	StartMs  int64 // of the first run; 0: this is it
 	Asks     bool
-	OnceMs   int64 // how long it leaves tombstones; 0: none
+	OnceMs   int64  // how long it leaves tombstones; 0: none
+	Leaves   string // which others it leaves: "" none, "t" of all answers, "f" likewise, and heeds none that is there
 	BytesMax int64
 	Topics   []string
 	List     []request
@@ -131,7 +132,7 @@ func (v *schedule) run(k home) (*scripts.Script, []string, []any) {
 		start = strconv.FormatInt(v.StartMs, 10)
 	}
 	if v.OnceMs != 0 || len(v.Topics) > 0 {
-		more = fmt.Sprintf(" %d %s", v.OnceMs, topics(v.Topics))
+		more = fmt.Sprintf(" %d%s %s", v.OnceMs, v.Leaves, topics(v.Topics))
 	}
 	args := []any{v.Epoch, v.span(), start, message.FormatVersion + digits(!v.Asks, isRelative, isTagged) + strconv.FormatInt(v.BytesMax, 10) + more}
 	return scripts.Schedule, list, append(append(args, each...), stored...)
@@ -148,11 +149,12 @@ type replace struct {
 	Asks     bool
 	Topics   []string
 	OnceMs   int64
+	Leaves   string // as of a schedule
 	List     []request
 }
 
 func (v *replace) run(k home) (*scripts.Script, []string, []any) {
-	args := []any{v.Epoch, v.span(), v.Run, v.TombMs, message.FormatVersion, v.BytesMax, digits(!v.Asks), topics(v.Topics), v.OnceMs}
+	args := []any{v.Epoch, v.span(), v.Run, v.TombMs, message.FormatVersion, v.BytesMax, digits(!v.Asks), topics(v.Topics), strconv.FormatInt(v.OnceMs, 10) + v.Leaves}
 	for _, r := range v.List {
 		args = append(args, r.ID, r.When.String(), r.encode())
 	}

@@ -43,6 +43,7 @@ type Metrics struct {
 	durable  *prometheus.GaugeVec
 	missing  *missingTopics
 	outbox   *outboxMetrics
+	inlet    inletMetrics
 	levers   levers
 	canary   canaryMetrics
 	reloads  reloadMetrics
@@ -73,6 +74,7 @@ func New(version string) *Metrics {
 		durable:  gauges("durable", "1 if Redis confirms what the queue's durability asks, 0 if it does not: then nothing is published.", "queue"),
 		missing:  newMissingTopics(time.Now),
 		outbox:   newOutboxMetrics(),
+		inlet:    newInletMetrics(),
 		levers:   newLevers(),
 		canary:   newCanaryMetrics(),
 		reloads:  newReloadMetrics(),
@@ -99,6 +101,7 @@ func New(version string) *Metrics {
 	}
 	m.registry.MustRegister(m.done.collectors()...)
 	m.registry.MustRegister(m.outbox.collectors()...)
+	m.registry.MustRegister(m.inlet.collectors()...)
 	return m
 }
 

@@ -211,7 +211,10 @@ func (c *call) home() int { return c.visit.homes[c.visit.stage] }
 
 // kind returns what other calls must share to travel in its next run.
 func (c *call) kind() kind {
-	k := kind{shard: c.home(), last: c.visit.stage == len(c.visit.homes)-1, isOnce: c.once != nil}
+	k := kind{shard: c.home(), last: c.visit.stage == len(c.visit.homes)-1}
+	if c.once != nil {
+		k.traces = c.once.traces
+	}
 	if c.state == maybeRan {
 		k.second, k.start = true, c.start
 	}

@@ -21,7 +21,7 @@ var cancelVerb = verb{
 		return []string{k.Due, k.Msg, k.Attempts, k.Dead, k.DeadMsg, k.Gone, k.GoneTTL, k.Meta, k.Settled, k.Tags}
 	},
 	head: func(r *run) []any {
-		return []any{r.layout.Epoch, r.spanAndOld(), r.number(), Tombstone.Milliseconds(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
+		return []any{r.layout.Epoch, r.spanAndOld(), r.number(), r.tombstoneMs(), scripts.Flag(r.last), MaxBatchBytes, scripts.Flag(false), r.topics}
 	},
 	each: func(args []any, a *params) []any { return append(args, a.token, message.Member(a.id, a.key), "", "") },
 }

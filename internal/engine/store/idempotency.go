@@ -70,14 +70,27 @@ type Once struct {
 	begun       ulid.ULID
 }
 
-// onceCall marks a call as part of a [Once].
+// onceCall marks a call that leaves a trace under its token, and is not made again where it finds one:
+// of a [Once], or of [Producer.Traced].
 type onceCall struct {
+	traces
 	isRepeat bool
 	epoch    string // when it began
 }
 
+// traces says what a call leaves under its token. The zero value is that of a call under a
+// token that nobody else can have: nothing, but that of a cancel or reschedule that was done.
+type traces struct {
+	kept    time.Duration
+	ofAll   bool // also where nothing was done, since a repetition must not do it later
+	isFresh bool // a trace that is there is that of another call
+}
+
 // errOnceMoved is why a repetition changes nothing.
 var errOnceMoved = errors.New("the queue's layout has changed since the first request began")
+
+// errTraced is the cause of a call that nobody has made yet.
+var errTraced = errors.New("the call was not made yet")
 
 // errOnceLost is returned if a request cannot record its end.
 var errOnceLost = errors.New("the record of the idempotency key is another's by now, or is gone")
@@ -145,7 +158,22 @@ func (o *Once) Call(n int, id, key string, replace bool) error {
 	sum := sha256.Sum256(fmt.Appendf(nil, "token %s %d", o.seed, n))
 	return &UnknownError{Cause: errOnceMoved, Call: UnknownCall{
 		Queue: o.q.keys.Name, Verb: verb, ID: id, Key: key,
-		token: base64.RawURLEncoding.EncodeToString(sum[:12]), once: &onceCall{isRepeat: o.State == OnceAgain, epoch: o.epoch},
+		token: base64.RawURLEncoding.EncodeToString(sum[:12]), once: &onceCall{
+			traces: traces{kept: onceTraced}, isRepeat: o.State == OnceAgain, epoch: o.epoch,
+		},
+	}}
+}
+
+// Traced names a call that takes effect once, whoever makes it and how often: its token is made of
+// the name, so each who makes it has the same. As long as its trace is kept, at least [Tombstone], a further
+// one changes nothing and has the first one's answer, whatever has become of the message since. Traces of
+// earlier calls of that name do not count if it is known to be fresh, which is to say, made for the
+// first time. verb is "schedule", "replace", "cancel" or "reschedule". It is a call as [Once.Call] returns one.
+func (q *Producer) Traced(verb, id, key, name string, kept time.Duration, isFresh bool) error {
+	sum := sha256.Sum256([]byte("traced " + name))
+	return &UnknownError{Cause: errTraced, Call: UnknownCall{
+		Queue: q.keys.Name, Verb: verb, ID: id, Key: key, token: base64.RawURLEncoding.EncodeToString(sum[:12]),
+		once: &onceCall{traces: traces{kept: max(kept, Tombstone), ofAll: true, isFresh: isFresh}},
 	}}
 }
 

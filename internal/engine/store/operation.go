@@ -10,9 +10,13 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
-// An operation of a row may be applied again at any time, so each of its runs
-// first looks for an earlier answer.
-const anyRun = 2
+// The numbers of runs that look for an earlier answer first. An operation of a row may be
+// applied again at any time, so each of its runs does.
+const (
+	anyRun    = 2
+	tracedRun = 3 // and leaves its own, whatever it is
+	freshRun  = 4 // leaves its own in the place of an earlier one
+)
 
 var cancelRowVerb = verb{
 	name:   "cancel",

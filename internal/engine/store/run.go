@@ -52,7 +52,7 @@ type verb struct {
 type kind struct {
 	shard  int
 	last   bool   // the shard is the last home of the messages
-	isOnce bool   // a created message leaves a tombstone, and is not created again: see Once
+	traces traces // see there
 	second bool   // an earlier one may have happened
 	start  *start // of the calls, for second runs
 }
@@ -123,11 +123,19 @@ func (r *run) add(c *call, most int) (isAdded bool) {
 
 // number returns the number of the run for the scripts.
 func (r *run) number() int {
-	if r.second {
-		return 2
+	switch {
+	case r.traces.ofAll && r.traces.isFresh && !r.second:
+		return freshRun
+	case r.traces.ofAll:
+		return tracedRun
+	case r.second:
+		return anyRun
 	}
 	return 1
 }
+
+// tombstoneMs returns how long what a cancel or reschedule leaves lives.
+func (r *run) tombstoneMs() int64 { return max(r.traces.kept, Tombstone).Milliseconds() }
 
 // bound sets the run's span: from now on, for that long, by the server's clock.
 func (r *run) bound(server *clock.Clock, window time.Duration) {
@@ -161,7 +169,7 @@ func expired(server *clock.Clock) int64 {
 func (r *run) prepare(v *verb) {
 	k := r.layout.Keys()[r.shard]
 	r.Script, r.Keys = v.script, v.keys(k)
-	if v.gonettl && r.isOnce {
+	if v.gonettl && r.traces.kept > 0 {
 		r.Keys = append(r.Keys, k.GoneTTL)
 	}
 	if v.ends {

@@ -72,21 +72,24 @@ var maxBatchBytes = strconv.Itoa(MaxBatchBytes)
 
 // more returns the rare arguments of schedule.lua: the life of tombstones, and topics.
 func (r *run) more() string {
-	if r.topics == "" && !r.isOnce {
+	if r.topics == "" && r.traces.kept == 0 {
 		return ""
 	}
 	return " " + r.tracedMs() + " " + r.topics
 }
 
-// tracedMs returns how long the tombstones of created messages live: "0" if there are none.
+// tracedMs returns how long the traces of created messages live, "0" if there are none, and
+// whether other answers leave one (t), also in the place of an earlier one (f).
 func (r *run) tracedMs() string {
-	if !r.isOnce {
-		return "0"
+	text := strconv.FormatInt(r.traces.kept.Milliseconds(), 10)
+	switch r.number() {
+	case tracedRun:
+		text += "t"
+	case freshRun:
+		text += "f"
 	}
-	return onceTracedMs
+	return text
 }
-
-var onceTracedMs = strconv.FormatInt(onceTraced.Milliseconds(), 10)
 
 func digit(set bool) string {
 	if set {
@@ -104,7 +107,7 @@ var replaceVerb = verb{
 	},
 	head: func(r *run) []any {
 		return []any{
-			r.layout.Epoch, r.span, r.number(), Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
+			r.layout.Epoch, r.span, 1 + scripts.Flag(r.second), Tombstone.Milliseconds(), message.FormatVersion, MaxBatchBytes, scripts.Flag(r.last), r.topics, r.tracedMs(),
 		}
 	},
 	each: func(args []any, a *params) []any {

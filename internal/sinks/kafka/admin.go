@@ -163,3 +163,56 @@ func (c *conn) awaitTopics(ctx context.Context, topics []string) error {
 }
 
 var _ sasl.Mechanism = mechanism{}
+
+// findTopic returns an error if the topic is missing, or no broker answers.
+func findTopic(ctx context.Context, config Config, logger *slog.Logger, topic string) error {
+	return atOne(ctx, config, logger, func(ctx context.Context, asked *conn) error {
+		answer, err := asked.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
+		if err != nil {
+			return fmt.Errorf("look for topic %s: %w", topic, err)
+		}
+		for _, found := range answer.Topics {
+			if found.Error != nil {
+				return fmt.Errorf("topic %s: %w", topic, found.Error)
+			}
+		}
+		return nil
+	})
+}
+
+// findGroup returns an error if the group may not be used.
+func findGroup(ctx context.Context, config Config, logger *slog.Logger, group, topic string) error {
+	return atOne(ctx, config, logger, func(ctx context.Context, asked *conn) error {
+		answer, err := asked.client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: group, KeyType: kafka.CoordinatorKeyTypeConsumer})
+		if err == nil {
+			err = answer.Error
+		}
+		if errors.Is(err, kafka.GroupAuthorizationFailed) {
+			return fmt.Errorf("group %s of topic %s: %w", group, topic, err)
+		}
+		return nil // A coordinator that is not there yet comes with the first member.
+	})
+}
+
+// atOne asks the brokers in turn until one answers without an error.
+func atOne(ctx context.Context, config Config, logger *slog.Logger, ask func(context.Context, *conn) error) error {
+	if config.PublishTimeout == 0 {
+		config.PublishTimeout = DefaultPublishTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, config.PublishTimeout)
+	defer cancel()
+	o := newOpener(config, logger)
+	var errs []error
+	for _, address := range config.Brokers {
+		opened, err := o.open(ctx, address)
+		if err == nil {
+			err = ask(ctx, opened)
+			opened.close()
+		}
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

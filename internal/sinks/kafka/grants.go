@@ -29,6 +29,9 @@ func (c Config) Grants(use kind.Use) []string {
 			lines = append(lines, add+" --operation Write --resource-pattern-type prefixed --topic "+kind.Shell(prefix))
 		}
 	}
+	for _, of := range use.Inlets {
+		lines = append(lines, add+" --operation Read --topic "+kind.Shell(of.Topic), add+" --operation Read --group "+kind.Shell(of.Group))
+	}
 	for _, of := range use.Consumed {
 		lines = append(lines,
 			add+" --operation Read --topic "+kind.Shell(of.Topic),

@@ -23,13 +23,16 @@ const (
 	fetchBytes     = 25 << 20
 	// joinBackoff is the pause before the group is joined again.
 	joinBackoff = 500 * time.Millisecond
+	// mostFetched is how many messages the reader holds that no batch has yet.
+	mostFetched = 256
 	// gather is how long a batch waits for messages that were already fetched.
 	gather = 5 * time.Millisecond
 )
 
-// compensations are the messages of one topic: a consumer group that commits what was
-// handled. A topic that is missing is made with 4 partitions and the broker's default of replicas.
-type compensations struct {
+// consumed are the messages of one topic: a consumer group that commits what was
+// handled. A topic of compensations that is missing is made with 4 partitions and the broker's
+// default of replicas.
+type consumed struct {
 	config Config
 	source.Options
 }
@@ -42,25 +45,25 @@ func (c Config) Source(options source.Options) (source.Source, error) {
 	if _, err := c.Dialer(); err != nil {
 		return nil, err
 	}
-	return &compensations{config: c, Options: options}, nil
+	return &consumed{config: c, Options: options}, nil
 }
 
 // Run implements [source.Source].
-func (s *compensations) Run(ctx context.Context, handle source.Handler) {
+func (s *consumed) Run(ctx context.Context, handle source.Handler) {
 	source.Reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
 }
 
-func (s *compensations) session(ctx context.Context, handle source.Handler) (err error) {
+func (s *consumed) session(ctx context.Context, handle source.Handler) (err error) {
 	dialer, err := s.config.Dialer() // Rotated files are read.
 	if err != nil {
 		return err
 	}
-	if err := CreateTopics(ctx, s.config, s.Logger, newPartitions, s.Topic, source.DeadTopic(s.Topic)); err != nil {
+	if err := s.setUp(ctx); err != nil {
 		return err
 	}
 	reader := kafka.NewReader(kafka.ReaderConfig{
 		Brokers: s.config.Brokers, GroupID: s.Group, Topic: s.Topic, Dialer: dialer,
-		StartOffset: kafka.FirstOffset, QueueCapacity: source.BatchMax,
+		StartOffset: kafka.FirstOffset, QueueCapacity: min(s.BatchOr(), mostFetched),
 		MinBytes: 1, MaxBytes: fetchBytes, MaxWait: fetchWait,
 		HeartbeatInterval: heartbeat, SessionTimeout: sessionTimeout, RebalanceTimeout: sessionTimeout,
 		JoinGroupBackoff: joinBackoff, WatchPartitionChanges: true,
@@ -70,7 +73,7 @@ func (s *compensations) session(ctx context.Context, handle source.Handler) (err
 	})
 	defer func() { err = errors.Join(err, reader.Close()) }()
 	s.Connected(ctx)
-	seen := generation{reader: reader}
+	seen := generation{reader: reader, options: &s.Options, waits: map[int]int64{}}
 	for {
 		batch, deliveries, err := seen.fetch(ctx)
 		if err != nil {
@@ -87,6 +90,23 @@ func (s *compensations) session(ctx context.Context, handle source.Handler) (err
 			return err
 		}
 	}
+}
+
+// setUp makes the topics of compensations, and looks for that of an inlet.
+func (s *consumed) setUp(ctx context.Context) error {
+	if s.Inlet == "" {
+		return CreateTopics(ctx, s.config, s.Logger, newPartitions, s.Topic, source.DeadTopic(s.Topic))
+	}
+	return findTopic(ctx, s.config, s.Logger, s.Topic)
+}
+
+// Find implements [source.Finder]. A broker that denies reading hides the topic; one that denies
+// the group says so.
+func (s *consumed) Find(ctx context.Context) error {
+	if err := findTopic(ctx, s.config, s.Logger, s.Topic); err != nil {
+		return err
+	}
+	return findGroup(ctx, s.config, s.Logger, s.Group, s.Topic)
 }
 
 // commit commits, in each partition, what is handled up to the first message
@@ -116,6 +136,9 @@ func commit(ctx context.Context, reader *kafka.Reader, batch []kafka.Message, ha
 type generation struct {
 	reader *kafka.Reader
 	before map[int]int64 // partition -> the end that it had then
+
+	options *source.Options
+	waits   map[int]int64 // partition -> how many messages are behind what was fetched
 }
 
 // fetch waits for one message and takes those with it that are here already.
@@ -127,16 +150,17 @@ func (g *generation) fetch(ctx context.Context) ([]kafka.Message, []*source.Deli
 	batch := []kafka.Message{m}
 	soon, cancel := context.WithTimeout(ctx, gather)
 	defer cancel()
-	for len(batch) < source.BatchMax {
+	for bytes := len(m.Value); len(batch) < g.options.BatchOr() && bytes < fetchBytes; {
 		m, err := g.reader.FetchMessage(soon)
 		if err != nil {
 			break // A lasting error comes again.
 		}
-		batch = append(batch, m)
+		batch, bytes = append(batch, m), bytes+len(m.Value)
 	}
 	// The reader counts a generation before it fetches in it.
 	if changed := g.reader.Stats().Rebalances > 0; changed || g.before == nil {
 		g.before = map[int]int64{}
+		clear(g.waits)
 	}
 	deliveries := make([]*source.Delivery, len(batch))
 	for i, m := range batch {
@@ -146,6 +170,24 @@ func (g *generation) fetch(ctx context.Context) ([]kafka.Message, []*source.Deli
 			g.before[m.Partition] = end
 		}
 		deliveries[i] = &source.Delivery{Body: m.Value, Redelivered: m.Offset < end}
+		if g.options.Inlet != "" {
+			deliveries[i].Origin = originOf(&m)
+		}
+		g.waits[m.Partition] = m.HighWaterMark - m.Offset - 1
 	}
+	sum := int64(0)
+	for _, n := range g.waits {
+		sum += n
+	}
+	g.options.TellWaits(sum)
 	return batch, deliveries, nil
+}
+
+// originOf names a record by its time, too: a topic that is made again begins at the first offset.
+func originOf(m *kafka.Message) source.Origin {
+	o := source.Origin{Position: fmt.Sprintf("%s/%d/%d@%d", m.Topic, m.Partition, m.Offset, m.Time.UnixMilli()), Key: string(m.Key), At: m.Time}
+	for _, header := range m.Headers {
+		o.Add(header.Key, string(header.Value))
+	}
+	return o
 }

@@ -12,7 +12,13 @@ type Use struct {
 	Topics []string
 	// Consumed are the topics of compensation messages.
 	Consumed []CompensationTopic
+	// Inlets are what inlets consume.
+	Inlets []Inlet
 }
+
+// Inlet is a topic that others have made, and whose messages the bridge consumes. Stream is
+// where it is, at a broker that has streams.
+type Inlet struct{ Topic, Stream, Group string }
 
 // CompensationTopic is a topic whose messages the bridge consumes. The bridge makes it,
 // and the one for messages that can never be redone, if they are missing.

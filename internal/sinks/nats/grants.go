@@ -27,6 +27,11 @@ func (c Config) Grants(use kind.Use) []string {
 			"$JS.API.CONSUMER.CREATE."+stream+"."+of.Group+"."+of.Topic, "$JS.API.CONSUMER.MSG.NEXT."+stream+"."+of.Group,
 			"$JS.ACK."+stream+"."+of.Group+".>")
 	}
+	for _, of := range use.Inlets {
+		publish = append(publish,
+			"$JS.API.CONSUMER.CREATE."+of.Stream+"."+of.Group+"."+of.Topic, "$JS.API.CONSUMER.INFO."+of.Stream+"."+of.Group,
+			"$JS.API.CONSUMER.MSG.NEXT."+of.Stream+"."+of.Group, "$JS.ACK."+of.Stream+"."+of.Group+".>")
+	}
 	return append(lines,
 		"{user: "+user+", password: PASSWORD, permissions: {",
 		"  publish: {allow: ["+quoted(publish)+"]},",

@@ -45,6 +45,9 @@ func (c Config) resources(use kind.Use) resources {
 			write, read = append(write, of.Topic, of.Dead), append(read, exchange)
 		}
 	}
+	for _, of := range use.Inlets {
+		read = append(read, of.Topic)
+	}
 	return resources{names(configure), names(write), names(read)}
 }
 

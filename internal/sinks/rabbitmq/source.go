@@ -13,21 +13,21 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
-// prefetch is how many unacknowledged messages a bridge holds.
-const prefetch = 2 * source.BatchMax
+// prefetchBatches bounds the unacknowledged messages that a bridge holds.
+const prefetchBatches = 2
 
 var errForeign = errors.New("the exchange sends messages of other topics here, so its queues are no longer bound: it must be a direct or topic exchange")
 
-// compensations are the messages of one topic: a durable queue with the topic's name, bound
-// to the sink's exchange by the topic, with manual acknowledgements. A queue of that name
-// that exists is taken as it is.
+// consumed are the messages of one topic: a queue with the topic's name, with manual
+// acknowledgements. For compensations it is durable, and bound to the sink's exchange by the topic;
+// a queue of that name that exists is taken as it is, and so is that of an inlet.
 //
 // A quorum queue drops, or dead-letters, what was delivered too often: 20 times by
 // default from RabbitMQ 4 on. Each connection that ends with messages in hand costs
 // one of these. So nothing is taken before Redis has answered this bridge once, and
 // what waits is held, through the broker's own timeout for acknowledgements and
 // every loss of the connection: the next one is made only once some of it is done.
-type compensations struct {
+type consumed struct {
 	config Config
 	source.Options
 	// foreign is set when the exchange turns out to be no direct or topic
@@ -40,15 +40,15 @@ func (c Config) Source(options source.Options) (source.Source, error) {
 	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	return &compensations{config: c, Options: options}, nil
+	return &consumed{config: c, Options: options}, nil
 }
 
 // Run implements [source.Source].
-func (s *compensations) Run(ctx context.Context, handle source.Handler) {
+func (s *consumed) Run(ctx context.Context, handle source.Handler) {
 	source.Reconnect(ctx, &s.Options, func(ctx context.Context) error { return s.session(ctx, handle) })
 }
 
-func (s *compensations) session(ctx context.Context, handle source.Handler) error {
+func (s *consumed) session(ctx context.Context, handle source.Handler) error {
 	conn, err := s.config.Dial(ctx)
 	if err != nil {
 		return err
@@ -75,9 +75,11 @@ func (s *compensations) session(ctx context.Context, handle source.Handler) erro
 		}
 		lost(errors.New("channel closed"))
 	}()
+	stopTelling := func() {}
 	defer func() {
 		_ = conn.CloseDeadline(time.Now().Add(time.Second))
 		<-ended
+		stopTelling() // A question ends with the connection.
 		lost(nil)
 	}()
 	if !s.AwaitReady(connected) {
@@ -88,6 +90,7 @@ func (s *compensations) session(ctx context.Context, handle source.Handler) erro
 		return fmt.Errorf("consume: %w", err)
 	}
 	s.Connected(ctx)
+	stopTelling = s.tellWaits(conn)
 	err = s.consume(ctx, connected, deliveries, handle)
 	if errors.Is(err, errForeign) && !s.foreign {
 		s.foreign = true
@@ -96,8 +99,44 @@ func (s *compensations) session(ctx context.Context, handle source.Handler) erro
 	return err
 }
 
+// Find implements [source.Finder].
+func (s *consumed) Find(ctx context.Context) error {
+	conn, err := s.config.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) }()
+	defer context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })()
+	channel, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	if _, err := channel.QueueDeclarePassive(s.Topic, true, false, false, false, nil); err != nil {
+		return fmt.Errorf("look for queue %s: %w", s.Topic, err)
+	}
+	return nil
+}
+
+// waitsEvery is how often the broker is asked how many messages wait.
+const waitsEvery = 5 * time.Second
+
+// tellWaits tells from time to time how many messages wait, over a channel of its own: a
+// refusal would close it.
+func (s *consumed) tellWaits(conn *amqp.Connection) (stop func()) {
+	channel, err := conn.Channel()
+	if err != nil || s.Waits == nil {
+		return func() {}
+	}
+	tell := func() {
+		if queue, err := channel.QueueDeclarePassive(s.Topic, true, false, false, false, nil); err == nil {
+			s.TellWaits(int64(queue.Messages))
+		}
+	}
+	return source.Beat(waitsEvery, tell)
+}
+
 // unbind undoes the bindings of makeQueue. The copies in the queues are ours alone.
-func (s *compensations) unbind(conn *amqp.Connection) error {
+func (s *consumed) unbind(conn *amqp.Connection) error {
 	channel, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("open channel: %w", err)
@@ -111,17 +150,19 @@ func (s *compensations) unbind(conn *amqp.Connection) error {
 }
 
 // setUp makes the queues and returns a channel to consume from.
-func (s *compensations) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, error) {
-	for _, name := range []string{s.Topic, source.DeadTopic(s.Topic)} {
-		if err := s.makeQueue(conn, name); err != nil {
-			return nil, err
+func (s *consumed) setUp(ctx context.Context, conn *amqp.Connection) (*amqp.Channel, error) {
+	if s.Inlet == "" {
+		for _, name := range []string{s.Topic, source.DeadTopic(s.Topic)} {
+			if err := s.makeQueue(conn, name); err != nil {
+				return nil, err
+			}
 		}
 	}
 	channel, err := conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("open channel: %w", err)
 	}
-	if err := channel.Qos(prefetch, 0, false); err != nil {
+	if err := channel.Qos(prefetchBatches*s.BatchOr(), 0, false); err != nil {
 		return nil, fmt.Errorf("set prefetch: %w", err)
 	}
 	return channel, ctx.Err()
@@ -129,7 +170,7 @@ func (s *compensations) setUp(ctx context.Context, conn *amqp.Connection) (*amqp
 
 // makeQueue makes a queue that is missing; to declare one that exists with
 // other arguments would be refused.
-func (s *compensations) makeQueue(conn *amqp.Connection, name string) error {
+func (s *consumed) makeQueue(conn *amqp.Connection, name string) error {
 	channel, err := conn.Channel()
 	if err != nil {
 		return fmt.Errorf("open channel: %w", err)
@@ -155,7 +196,7 @@ func (s *compensations) makeQueue(conn *amqp.Connection, name string) error {
 
 // consume takes messages while it is connected. What it has in hand then it hands
 // to the handler until something of it is done, which ctx alone ends.
-func (s *compensations) consume(ctx, connected context.Context, deliveries <-chan amqp.Delivery, handle source.Handler) error {
+func (s *consumed) consume(ctx, connected context.Context, deliveries <-chan amqp.Delivery, handle source.Handler) error {
 	for {
 		batch, err := s.gather(connected, deliveries)
 		if err != nil {
@@ -164,10 +205,17 @@ func (s *compensations) consume(ctx, connected context.Context, deliveries <-cha
 		list := make([]*source.Delivery, len(batch))
 		for i := range batch {
 			list[i] = &source.Delivery{Body: batch[i].Body, Redelivered: batch[i].Redelivered}
+			if s.Inlet != "" {
+				list[i].Origin = originOf(&batch[i])
+			}
 		}
 		err = source.Attend(ctx, list, handle, func(_ context.Context, indices []int) error {
+			isWhole := len(indices) == len(batch) // All before it are acknowledged.
+			if isWhole {
+				indices = indices[len(indices)-1:]
+			}
 			for _, i := range indices {
-				if err := batch[i].Ack(false); err != nil {
+				if err := batch[i].Ack(isWhole); err != nil {
 					return fmt.Errorf("acknowledge: %w", err)
 				}
 			}
@@ -180,8 +228,8 @@ func (s *compensations) consume(ctx, connected context.Context, deliveries <-cha
 }
 
 // gather waits for one delivery and takes those with it that are here already.
-func (s *compensations) gather(ctx context.Context, deliveries <-chan amqp.Delivery) (batch []amqp.Delivery, err error) {
-	for len(batch) < source.BatchMax {
+func (s *consumed) gather(ctx context.Context, deliveries <-chan amqp.Delivery) (batch []amqp.Delivery, err error) {
+	for len(batch) < s.BatchOr() {
 		var (
 			d  amqp.Delivery
 			ok bool
@@ -203,7 +251,7 @@ func (s *compensations) gather(ctx context.Context, deliveries <-chan amqp.Deliv
 			return nil, errors.New("deliveries ended")
 		}
 		// A fanout exchange would send here what we bury, too, and for ever.
-		if d.RoutingKey != s.Topic {
+		if s.Inlet == "" && d.RoutingKey != s.Topic {
 			if !s.foreign {
 				return nil, errForeign
 			}

@@ -1,12 +1,14 @@
-// Package source is the contract of the sources of compensation messages, one per kind of
-// broker, and what they share.
+// Package source is the contract of the sources of messages, one per kind of broker, and
+// what they share.
 //
 // A [Source] delivers the messages of one topic of one broker, and acknowledges each only
-// after the handler has done it. It makes that topic, and the one for messages that can
+// after the handler has done it. It consumes compensation messages, or what an inlet is
+// asked. It makes the topic of compensation messages, and the one for those that can
 // never be redone, the only topics that the bridge makes.
 package source
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -36,12 +38,41 @@ const (
 
 // Delivery is one message as the broker delivered it.
 type Delivery struct {
+	// Origin is only known for an inlet.
+	Origin
+
 	Body []byte
 	// Redelivered says that the message may have been handled before.
 	Redelivered bool
 
 	// Kept belongs to the handler, from one call with this delivery to the next.
 	Kept any
+}
+
+// Origin is what a message has at its broker besides its body.
+type Origin struct {
+	// Position names the message: the same in each delivery, and never that of another
+	// one. "" if the broker has no such name.
+	Position string
+	// Key is the record's key, MessageID what its publisher has named it, and Topic where it
+	// was published to, if that is not the source's topic alone; "" if there is none.
+	Key, MessageID, Topic string
+	// At is when it was published, if its publisher or the broker says so.
+	At      time.Time
+	Headers map[string]string
+	// Twice is a header that it has more than once, "" if there is none.
+	Twice string
+}
+
+// Add adds a header.
+func (o *Origin) Add(name, value string) {
+	if _, isTwice := o.Headers[name]; isTwice {
+		o.Twice = name
+	}
+	if o.Headers == nil {
+		o.Headers = map[string]string{}
+	}
+	o.Headers[name] = value
 }
 
 // Handler handles deliveries and returns one error for each, by index: nil if
@@ -59,6 +90,12 @@ type Source interface {
 	Run(ctx context.Context, handle Handler)
 }
 
+// Finder is a source that can look for what it consumes. It consumes nothing and makes nothing.
+type Finder interface {
+	// Find returns an error if the topic is missing, or may not be read.
+	Find(ctx context.Context) error
+}
+
 // Options are what all sources need.
 type Options struct {
 	// Topic is where the compensation messages are.
@@ -70,6 +107,35 @@ type Options struct {
 	// before it takes the first one.
 	Ready  func(ctx context.Context) error
 	Logger *slog.Logger
+
+	// Inlet is the name of the inlet; "" for compensation messages. The topic of an inlet
+	// is made by its owner.
+	Inlet string
+	// Stream is the stream of an inlet's topic, where the broker has streams.
+	Stream string
+	// Batch is how many deliveries are handed over together at most; 0 means [BatchMax].
+	Batch int
+	// Waits is told how many messages wait behind those that were delivered, from time to
+	// time; nil if nobody wants to know.
+	Waits func(messages int64)
+}
+
+// BatchOr returns the limit of a batch.
+func (o *Options) BatchOr() int { return cmp.Or(o.Batch, BatchMax) }
+
+// TellWaits tells how many messages wait.
+func (o *Options) TellWaits(messages int64) {
+	if o.Waits != nil {
+		o.Waits(max(messages, 0))
+	}
+}
+
+// what names what is consumed, and the events of the log.
+func (o *Options) what() (name, event string) {
+	if o.Inlet != "" {
+		return "inlet " + o.Inlet + " is", "inlet"
+	}
+	return "compensations are", "compensation_source"
 }
 
 // Group is the name of the bridges' group at the broker.
@@ -88,7 +154,7 @@ func DeadTopic(topic string) string { return topic + ".dead" }
 // Check reports what is missing.
 func (o *Options) Check() error {
 	if o.Topic == "" || o.Group == "" || o.Logger == nil {
-		return errors.New("compensation source: topic, group and logger are needed")
+		return errors.New("source: topic, group and logger are needed")
 	}
 	return nil
 }
@@ -176,7 +242,8 @@ func Reconnect(ctx context.Context, o *Options, session func(context.Context) er
 			level = slog.LevelDebug // Logged once per outage.
 		}
 		failing = true
-		o.Logger.Log(ctx, level, "compensations are not consumed", "event", "compensation_source_failed", "topic", o.Topic, "err", err)
+		what, event := o.what()
+		o.Logger.Log(ctx, level, what+" not consumed", "event", event+"_failed", "topic", o.Topic, "err", err)
 		if !wait.Sleep(ctx, pause.Next()) {
 			return
 		}
@@ -196,5 +263,6 @@ func (o *Options) AwaitReady(ctx context.Context) bool {
 
 // Connected logs that a session has begun.
 func (o *Options) Connected(ctx context.Context) {
-	o.Logger.InfoContext(ctx, "compensations are consumed", "event", "compensation_source_connected", "topic", o.Topic)
+	what, event := o.what()
+	o.Logger.InfoContext(ctx, what+" consumed", "event", event+"_connected", "topic", o.Topic)
 }

@@ -3,7 +3,8 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)  8 meta (HASH)
 --      9 settled (HASH token -> fate, id)  10 tags (ZSET tag, NUL, id -> 0); where the queue keeps a history:
 --      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
--- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
+-- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run (1; 2: an earlier one may have left its answer; 3: likewise, and every
+--      answer is left; 4: every answer is left, in the place of an earlier one)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
 --      dead letters, which count as purged), or t and a tag that messages must have  8 topics of the caller, see limit; others are answered 16
 --      9 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
@@ -39,7 +40,7 @@ end
 
 local cancelled, tagged = 0, 0
 local function cancel(token, id, target, life)
-  if ARGV[3] == '2' then
+  if ARGV[3] == '2' or ARGV[3] == '3' then
     local answer = redis.call('HGET', KEYS[6], token)
     if answer then return tonumber(answer) end
   end
@@ -100,11 +101,15 @@ local function cancel(token, id, target, life)
   return code
 end
 
-local reply, bytes = {0, now_ms}, 0
+local reply, bytes, traced = {0, now_ms}, 0, ARGV[3] == '3' or ARGV[3] == '4'
 for i = 10, #ARGV, 4 do
   local id, code = ARGV[i + 1], 0
   if #ARGV > 13 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
   if i == 10 or tagged <= 200 and bytes <= tonumber(ARGV[6]) then code = cancel(ARGV[i], id, ARGV[i + 2], ARGV[i + 3]) end
+  if traced and code ~= 0 and (code ~= 8 or ARGV[5] == '1') then
+    if ARGV[3] == '4' then redis.call('HDEL', KEYS[6], ARGV[i]) end
+    leave(ARGV[i], code)
+  end
   reply[#reply + 1], reply[#reply + 2] = code, 0
 end
 if cancelled > 0 then redis.call('HINCRBY', KEYS[8], ARGV[7] == '1' and 'purged' or 'cancelled', cancelled) end

@@ -6,7 +6,8 @@
 -- ARGV 1 epoch  2 span, see within  3 run (1, 2)  4 tombstone_ms  5 format version  6 bytes_max read
 --      7 create (1; 0: only replace, 11 if the id is free)  8 topics of the caller, see limit; a message of another
 --      topic is not replaced, which is answered 16  9 tombstone_ms if a created message leaves one, and
---      a message that has one is not created again, else 0; then per message: id,
+--      a message that has one is not created again, else 0; with t where answer 3 leaves one, too, or f where
+--      it does and one that is there does not count; then per message: id,
 --      when (due_ms, or "+" and a delay in ms), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
@@ -23,7 +24,8 @@ local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 
 -- Read first what each message meets.
 local reply, plan, seen, bytes, replaced, earliest = {0, now_ms}, {}, {}, 0, 0, nil
-local topics, kept, prefix = limit(ARGV[8]), ARGV[9] ~= '0', version .. string.format('%013d', accepted_ms)
+local kept_ms, of_all = string.match(ARGV[9], '^(%d+)(%a?)$')
+local topics, kept, prefix, late = limit(ARGV[8]), kept_ms ~= '0', version .. string.format('%013d', accepted_ms), {}
 for i = 10, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
@@ -38,7 +40,7 @@ for i = 10, #ARGV, 3 do
     local before = old or stop and string.sub(dead, stop + length + 1)
     local theirs = before and string.sub(before, 15, 30)
     local step = {id = id, due = due, stored = prefix .. stored, ended = theirs, before = before}
-    local was = (second or kept) and redis.call('HGET', KEYS[6], token)
+    local was = (second or kept and of_all ~= 'f') and redis.call('HGET', KEYS[6], token)
     if was then -- The answer of an earlier run, if it left one.
       local told, told_due = string.match(was, '^s(%d+) (%d+)$')
       code, detail = told and told + 0 or 1, told and told_due + 0 or due
@@ -50,6 +52,7 @@ for i = 10, #ARGV, 3 do
       code = 16
     elseif old and not old_due then
       code = 3
+      if of_all ~= '' then late[#late + 1] = token end
     elseif ask and not old and not dead then
       code = 11
     else
@@ -82,7 +85,7 @@ for _, step in ipairs(plan) do
   end
   if step.trace then
     redis.call('HSET', KEYS[6], step.token, step.trace)
-    redis.call('ZADD', KEYS[7], now_ms + tonumber(ARGV[9]), step.token)
+    redis.call('ZADD', KEYS[7], now_ms + tonumber(kept_ms), step.token)
   end
   if step.dead then
     redis.call('ZREM', KEYS[4], step.id)
@@ -94,6 +97,10 @@ for _, step in ipairs(plan) do
     redis.call('HDEL', KEYS[3], step.id)
   end
   if not earliest or step.due < earliest then earliest = step.due end
+end
+for _, token in ipairs(late) do
+  redis.call('HSET', KEYS[6], token, 's3 0')
+  redis.call('ZADD', KEYS[7], now_ms + tonumber(kept_ms), token)
 end
 if #plan > 0 then redis.call('HINCRBY', KEYS[8], 'scheduled', #plan) end
 if replaced > 0 then redis.call('HINCRBY', KEYS[8], 'replaced', replaced) end

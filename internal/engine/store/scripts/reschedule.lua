@@ -2,7 +2,7 @@
 -- KEYS 1 due (ZSET id -> score)  2 msg (HASH id -> stored)  3 attempts (HASH)  4 dead (ZSET)
 --      5 deadmsg (HASH)  6 gone (HASH token -> answer or fate)  7 gonettl (ZSET token -> expiry_ms)
 --      8 meta (HASH)  9 wake (channel)  10 settled (HASH token -> fate, id)
--- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run (1, 2)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
+-- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run, as of a cancel  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 redrive
 --      (1: only dead letters, counted as redriven and not as rescheduled; 10: it has no body and stays dead)  8 topics of the caller, see limit; others are answered 16; then per message: operation token, in force from now on, id, when (due_ms, "+" and a
 --      delay in ms, or "b" and how far from its own due time), for an outbox row, else '', the token in force from
 --      now on instead, and the token of the row to be rescheduled, and the token that must be in force ('': any);
@@ -35,7 +35,7 @@ end
 local moved, redriven, earliest = 0, 0, nil
 local function reschedule(token, id, when, row, target, life)
   row = row ~= '' and row
-  if ARGV[3] == '2' then
+  if ARGV[3] == '2' or ARGV[3] == '3' then
     local code, due = string.match(redis.call('HGET', KEYS[6], token) or '', '^(%d+) (%d+)$')
     if code then return tonumber(code), tonumber(due) end
   end
@@ -106,11 +106,15 @@ local function reschedule(token, id, when, row, target, life)
 end
 
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
-local reply, bytes = {0, now_ms}, 0
+local reply, bytes, traced = {0, now_ms}, 0, ARGV[3] == '3' or ARGV[3] == '4'
 for i = 9, #ARGV, 6 do
   local id, code, due = ARGV[i + 1], 0, 0
   if #ARGV > 14 then bytes = bytes + redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id) end
   if i == 9 or bytes <= tonumber(ARGV[6]) then code, due = reschedule(ARGV[i], id, ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5]) end
+  if traced and code ~= 0 and (code ~= 8 or ARGV[5] == '1') then
+    redis.call('HSET', KEYS[6], ARGV[i], string.format('%d %d', code, due))
+    redis.call('ZADD', KEYS[7], until_ms, ARGV[i])
+  end
   reply[#reply + 1], reply[#reply + 2] = code, due
 end
 if redriven > 0 then redis.call('HINCRBY', KEYS[8], 'redriven', redriven) end

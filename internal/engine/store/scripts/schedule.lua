@@ -6,7 +6,8 @@
 -- ARGV 1 epoch  2 span, see within  3 call_start_ms if an earlier run may have happened ('': none)
 --      4 four digits and a number: format version, create (1; 0 asks only, in a home of an earlier layout, and
 --      answers 11 if the id is free), relative (1: some are due after a delay), tagged (1: some have tags), bytes_max read of
---      other messages; few calls add more, each after a space: tombstone_ms, and the topics of the
+--      other messages; few calls add more, each after a space: tombstone_ms, with t where answers 2 and 3 leave one, too,
+--      or f where they do and one that is there does not count; and the topics of the
 --      caller, see limit: 16 answers an existing message of another topic;
 --      then per message: when (due_ms, or "+" and a delay in ms), id; then per message: token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Nothing changes unless status is 0. Code 0: not
@@ -55,9 +56,9 @@ if not second and not ask and not any_dead and not kept and redis.call('ZCARD', 
 end
 
 local tokens, gone, call_start_ms, bytes = {}, {}, tonumber(ARGV[3]), 0
-local bytes_max, kept_ms, topics = string.match(ARGV[4], '^....(%d+) ?(%d*) ?(.*)$')
+local bytes_max, kept_ms, of_all, topics = string.match(ARGV[4], '^....(%d+) ?(%d*)(%a?) ?(.*)$')
 bytes_max, topics = tonumber(bytes_max), limit(topics)
-if (second or kept) and redis.call('HLEN', KEYS[6]) > 0 then
+if (second or kept and of_all ~= 'f') and redis.call('HLEN', KEYS[6]) > 0 then
   for i = 1, n do tokens[i] = string.sub(ARGV[body_at + i], 1, 16) end
   gone = redis.call('HMGET', KEYS[6], unpack(tokens))
 end
@@ -100,11 +101,11 @@ for i = 1, n do
     bodies[#bodies + 1], bodies[#bodies + 2] = id, prefix .. ARGV[body_at + i]
     -- Its first life may have ended already: published, without our knowing.
     if second and not kept then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
-    if kept then
-      local token = string.sub(ARGV[body_at + i], 1, 16)
-      traces[#traces + 1], traces[#traces + 2] = token, string.format('s1 %d', detail)
-      expiry[#expiry + 1], expiry[#expiry + 2] = string.format('%d', now_ms + kept_ms), token
-    end
+  end
+  if kept and (code == 1 and ours[id] == nil and not gone[i] or of_all ~= '' and not was and (code == 2 or code == 3)) then
+    local token = string.sub(ARGV[body_at + i], 1, 16)
+    traces[#traces + 1], traces[#traces + 2] = token, string.format('s%d %d', code, detail)
+    expiry[#expiry + 1], expiry[#expiry + 2] = string.format('%d', now_ms + kept_ms), token
   end
   if code == 1 then ours[id] = ours[id] or detail end
   reply[#reply + 1], reply[#reply + 2] = code, detail
@@ -113,9 +114,9 @@ if #free > 0 then
   redis.call('ZADD', KEYS[1], unpack(free))
   if #marked > 0 then redis.call('HSET', KEYS[3], unpack(marked)) end
   create(free, bodies)
-  if kept then
-    redis.call('HSET', KEYS[6], unpack(traces))
-    redis.call('ZADD', kept, unpack(expiry))
-  end
+end
+if #traces > 0 then
+  redis.call('HSET', KEYS[6], unpack(traces))
+  redis.call('ZADD', kept, unpack(expiry))
 end
 return reply
