@@ -176,6 +176,7 @@ func (e *environment) print(c devCommand) error {
 	_, _ = fmt.Fprintf(tabs, "Running, for trying things out only:\n\n") // Flush has the error.
 	_, _ = fmt.Fprintf(tabs, "  Redis\t%s\t%s\n", e.config.Redis.URL, e.servers.RedisNote)
 	_, _ = fmt.Fprintf(tabs, "  NATS\tnats://%s\tembedded, with JetStream\n", e.servers.NATSAddr)
+	_, _ = fmt.Fprintf(tabs, "  Inlet\t%s\tpublish there, with the header delay-in: 10s; it answers on %s\n", dev.InletSubject, dev.InletReplies)
 	_, _ = fmt.Fprintf(tabs, "  Console\thttp://%s/\talso /api/v1, /readyz, /livez and /metrics\n", e.servers.Admin.Addr())
 	_, _ = fmt.Fprintf(tabs, "  Folder\t%s\t%s\n", e.dir, note)
 	if err := tabs.Flush(); err != nil || c.Demo {

@@ -32,6 +32,8 @@ queues:
   %s: {shards: 8, sink: events}
 sinks:
   events: {type: nats, url: "nats://%s"}
+inlets:
+  orders: {sink: events, from: {stream: %s, subject: %s}, queue: %s, topic: %s, replies: %s, dead: %s}
 admin: {listen: "%s"}
 drain_timeout: 5s
 `
@@ -56,7 +58,8 @@ func devOutbox(dir, dsn string) (string, error) {
 // writeDevConfig writes a complete configuration and returns it. Environment
 // variables do not count: they may be for a bridge in production.
 func writeDevConfig(path string, servers *dev.Servers, dsn string) (*config.Config, error) {
-	text := fmt.Sprintf(devConfig, servers.RedisAddr, devQueue, servers.NATSAddr, servers.Admin.Addr())
+	text := fmt.Sprintf(devConfig, servers.RedisAddr, devQueue, servers.NATSAddr,
+		dev.InletStream, dev.InletSubject, devQueue, devTopic, dev.InletReplies, dev.InletDead, servers.Admin.Addr())
 	if dsn != "" {
 		outbox, err := devOutbox(filepath.Dir(path), dsn)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -126,6 +127,24 @@ func TestDev(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	assert.Equal(t, exitDone, p.wait(), p.output())
 	assert.NoFileExists(t, file)
+}
+
+// TestDevInlet: what is published to the inlet is scheduled, and answered.
+func TestDevInlet(t *testing.T) {
+	t.Parallel()
+	p, _ := startDev(t, "")
+	nc, err := nats.Connect(regexp.MustCompile(`nats://[0-9.:]+`).FindString(p.output()))
+	require.NoError(t, err)
+	defer nc.Close()
+	answers, err := nc.SubscribeSync("inlet.replies")
+	require.NoError(t, err)
+	m := nats.NewMsg("inlet.orders")
+	m.Header = nats.Header{"delay-id": {"published"}, "delay-in": {"100"}}
+	require.NoError(t, nc.PublishMsg(m))
+	answer, err := answers.NextMsg(commandTimeout)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"op":"schedule","id":"published","key":"","status":"created","maybe_published":false}`, string(answer.Data))
+	p.await("order.timeout  published  ")
 }
 
 // TestDevKeepsData restarts on the same folder, which two cannot share.

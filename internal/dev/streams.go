@@ -24,6 +24,8 @@ const (
 	unsureFor = time.Second
 	// knownMax bounds what is remembered of topics that have a stream.
 	knownMax = 4096
+	// madeByDev is the description of the streams.
+	madeByDev = "made by bridge dev"
 )
 
 // Arrival is a message of the bridge that reached NATS.
@@ -71,6 +73,10 @@ func startStreamMaker(ctx context.Context, s *natsServer, clock *Clock, onPublis
 		conn.Close()
 		return nil, err
 	}
+	if err := makeInlet(ctx, js); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	sub, err := conn.SubscribeSync(">")
 	if err != nil {
 		conn.Close()
@@ -83,6 +89,26 @@ func startStreamMaker(ctx context.Context, s *natsServer, clock *Clock, onPublis
 	}
 	m.done.Go(func() { m.run(ctx) })
 	return m, nil
+}
+
+// The stream of the inlet, the subject that it consumes, and those of its answers and of what it does
+// not understand.
+const (
+	InletStream  = "inlet"
+	InletSubject = InletStream + ".orders"
+	InletReplies = InletStream + ".replies"
+	InletDead    = InletStream + ".dead"
+)
+
+// makeInlet makes the stream of the inlet, unless an earlier run on the same data has.
+func makeInlet(ctx context.Context, js jetstream.JetStream) error {
+	_, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
+		Name: InletStream, Subjects: []string{InletStream, InletStream + ".>"}, Description: madeByDev,
+	})
+	if err != nil {
+		return fmt.Errorf("make the inlet's stream: %w", err)
+	}
+	return nil
 }
 
 func (m *streamMaker) close() {
@@ -148,14 +174,13 @@ func (m *streamMaker) forward(msg *nats.Msg) {
 // makeStream makes a stream for the first token of a topic or, where another
 // stream has a part of that, for this topic alone. It returns the stream's name.
 func makeStream(ctx context.Context, js jetstream.JetStream, topic string) (string, error) {
-	const description = "made by bridge dev"
 	token, _, _ := strings.Cut(topic, ".")
-	wide := jetstream.StreamConfig{Name: streamName(token), Subjects: []string{token, token + ".>"}, Description: description}
+	wide := jetstream.StreamConfig{Name: streamName(token), Subjects: []string{token, token + ".>"}, Description: madeByDev}
 	_, err := js.CreateStream(ctx, wide)
 	if err == nil {
 		return wide.Name, nil
 	}
-	alone := jetstream.StreamConfig{Name: streamName(topic), Subjects: []string{topic}, Description: description}
+	alone := jetstream.StreamConfig{Name: streamName(topic), Subjects: []string{topic}, Description: madeByDev}
 	if _, errAlone := js.CreateStream(ctx, alone); errAlone != nil {
 		return "", fmt.Errorf("make stream: %w", err)
 	}

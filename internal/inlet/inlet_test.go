@@ -48,6 +48,8 @@ type scene struct {
 
 	file string
 	log  testenv.Log
+	// killed is the last bridge that was.
+	killed *os.ProcessState
 }
 
 func newScene(t *testing.T, b broker, redisURL, more string) *scene {
@@ -109,6 +111,7 @@ func (s *scene) start(t *testing.T) (kill func()) {
 			killed = true
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
+			s.killed = cmd.ProcessState
 		}
 	}
 	t.Cleanup(kill)
@@ -259,7 +262,7 @@ func TestKilled(t *testing.T) {
 					}
 				}
 				b.publish(t, batch...)
-				time.Sleep(20 * time.Millisecond) // Publishers take their time, so that kills meet work.
+				<-time.After(20 * time.Millisecond) // Publishers take their time, so that kills meet work.
 			}
 		}()
 		uids, attempts := map[string]map[string]int{}, map[string]int{}

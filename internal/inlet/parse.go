@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,8 +208,8 @@ func due(asked map[string]string, sink message.SinkType) (when operate.When, ref
 // milliseconds reads a number of milliseconds; less than none is none.
 func milliseconds(text string) (in string, ok bool) {
 	n, err := strconv.ParseFloat(text, 64)
-	const most = 1 << 53 // Above it, and for what is no number, the limit of delays is told.
-	if err != nil || n != n || n > most || n < -most {
+	const most = 1 << 53 // More is no delay that anybody means.
+	if err != nil || math.IsNaN(n) || n > most || n < -most {
 		return "", false
 	}
 	whole := int64(n)

@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/source"
 )
 
-// record is a Kafka record, whose headers are name, value, name, value, …
+// record is a Kafka record, whose headers are given as a name and a value each.
 func record(headers ...string) *source.Delivery {
 	d := &source.Delivery{Origin: source.Origin{Position: "commands/0/5@1", Key: "k"}, Body: []byte("b")}
 	for i := 0; i < len(headers); i += 2 {

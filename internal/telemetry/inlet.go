@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 // inletMetrics are those of the inlets.
 type inletMetrics struct {
 	messages, repeated *prometheus.CounterVec
-	lag                *prometheus.GaugeVec
+	waits              *prometheus.GaugeVec
 }
 
 func newInletMetrics() inletMetrics {
@@ -15,13 +15,13 @@ func newInletMetrics() inletMetrics {
 			"inlet", "op", "result"),
 		repeated: counters("inlet_repeated_total",
 			"Messages that could not be done at once, because Redis or the broker was not ready. Sum over the instances.", "inlet"),
-		lag: gauges("inlet_lag",
+		waits: gauges("inlet_lag",
 			"Messages that waited at the broker behind the last one that this instance got. On Kafka those of its partitions: take the sum; else the max.", "inlet"),
 	}
 }
 
 func (m *inletMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.messages, m.repeated, m.lag}
+	return []prometheus.Collector{m.messages, m.repeated, m.waits}
 }
 
 // Inlet counts for one inlet.
@@ -44,4 +44,4 @@ func (i *Inlet) Done(op, result string) { i.m.messages.WithLabelValues(i.name, o
 func (i *Inlet) Repeated() { i.m.repeated.WithLabelValues(i.name).Inc() }
 
 // Waits notes how many messages wait at the broker.
-func (i *Inlet) Waits(messages int64) { i.m.lag.WithLabelValues(i.name).Set(float64(messages)) }
+func (i *Inlet) Waits(messages int64) { i.m.waits.WithLabelValues(i.name).Set(float64(messages)) }

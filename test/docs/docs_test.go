@@ -41,6 +41,7 @@ const (
 	needsRelease    = "it needs the files of a release"
 	isThisTest      = "it runs this test"
 	needsCollector  = "it needs a collector; test/tracing has one"
+	needsClient     = "it needs a client of the broker; internal/inlet has one of each"
 	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
 )
 
@@ -81,6 +82,14 @@ var untyped = map[string]map[string][]string{
 	},
 	"docs/operations.md": {
 		needsCollector: {"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 OTEL_SERVICE_NAME=delaybridge bridge run --config bridge.yaml"},
+	},
+	"docs/inlet.md": {
+		needsClient: {
+			"kafka-topics.sh --bootstrap-server 127.0.0.1:9092 --create --topic delay.commands --partitions 8",
+			`printf 'delay-id:order-42/timeout,delay-in:30m\torder-42\t{"order": 42}\n' | kafka-console-producer.sh --bootstrap-server 127.0.0.1:9092 --topic delay.commands --property parse.headers=true --property parse.key=true`,
+			"nats stream add DELAY --subjects 'delay.commands' --defaults",
+			`nats pub delay.commands '{"order": 42}' -H delay-id:order-42/timeout -H delay-in:30m`,
+		},
 	},
 	"docs/sinks/redis.md": {
 		needsRedis: {

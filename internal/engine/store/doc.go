@@ -53,7 +53,8 @@
 //	                               before it was here, "m<next token>" moved; of one without a row it is
 //	                               there from the start, as "c": it counts once the message is not here
 //	                               of one that was created under an idempotency key, from its creation on,
-//	                               "s<code> <due_ms>": what its schedule has answered, see [Once]
+//	                               "s<code> <due_ms>": what its schedule has answered, see [Once]; of each call of
+//	                               a name, what it has answered, see [Producer.Traced]
 //	delay:{q:3}:gonettl    ZSET    token -> expiry_ms of its entry in gone
 //	delay:{q:3}:dead       ZSET    id -> died_ms
 //	delay:{q:3}:deadmsg    HASH    id -> dead letter, see [message.DecodeDeadLetter]

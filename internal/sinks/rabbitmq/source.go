@@ -123,9 +123,12 @@ const waitsEvery = 5 * time.Second
 // tellWaits tells from time to time how many messages wait, over a channel of its own: a
 // refusal would close it.
 func (s *consumed) tellWaits(conn *amqp.Connection) (stop func()) {
-	channel, err := conn.Channel()
-	if err != nil || s.Waits == nil {
+	if s.Waits == nil {
 		return func() {}
+	}
+	channel, err := conn.Channel()
+	if err != nil {
+		return func() {} // So the connection is lost.
 	}
 	tell := func() {
 		if queue, err := channel.QueueDeclarePassive(s.Topic, true, false, false, false, nil); err == nil {
@@ -227,25 +230,29 @@ func (s *consumed) consume(ctx, connected context.Context, deliveries <-chan amq
 	}
 }
 
-// gather waits for one delivery and takes those with it that are here already.
+// gatherTime is how long a batch waits for deliveries that the broker has sent already: the driver hands
+// them over one by one.
+const gatherTime = 5 * time.Millisecond
+
+// gather waits for one delivery and takes those with it that are here soon.
 func (s *consumed) gather(ctx context.Context, deliveries <-chan amqp.Delivery) (batch []amqp.Delivery, err error) {
+	var soon <-chan time.Time // nil before the first
 	for len(batch) < s.BatchOr() {
 		var (
 			d  amqp.Delivery
 			ok bool
 		)
-		if len(batch) == 0 {
-			select {
-			case d, ok = <-deliveries:
-			case <-ctx.Done():
-				return nil, context.Cause(ctx)
-			}
-		} else {
-			select {
-			case d, ok = <-deliveries:
-			default:
-				return batch, nil
-			}
+		select {
+		case d, ok = <-deliveries:
+		case <-soon:
+			return batch, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if soon == nil {
+			timer := time.NewTimer(gatherTime)
+			defer timer.Stop()
+			soon = timer.C
 		}
 		if !ok {
 			return nil, errors.New("deliveries ended")
