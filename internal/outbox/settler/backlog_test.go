@@ -124,17 +124,19 @@ func TestBacklog(t *testing.T) {
 		pass := func() *pass {
 			l.absent = map[string]int{}
 			p, _ := b.begin(len(l.rows))
-			calls := 0
+			calls, isStopped := 0, false
 			for a := p.next(); a.kind != actionEnd; a = p.next() {
 				require.Less(t, calls, 1000, "it turns without end")
 				calls++
 				if l.isFaulty && rapid.IntRange(0, 40).Draw(t, "stop") == 0 && a.kind != actionForget {
 					p.stop(errAway)
+					isStopped = true
 					continue
 				}
 				l.do(p, a)
 			}
 			b.end(p)
+			require.False(t, isStopped && p.failure() == nil, "a pass that was stopped tells nobody")
 			return p
 		}
 		for i := range rapid.IntRange(1, 4).Draw(t, "passes") {
