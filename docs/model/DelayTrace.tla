@@ -61,7 +61,7 @@ Back(p) == /\ pol[p].pc # "idle" /\ Owns(p) /\ due' = TRUE /\ maybe' \in {maybe,
 SettleT == /\ e.is = "settle" /\ UNCHANGED <<taken, open>>
            /\ CASE e.how = "gone" -> Owns(e.claim) /\ Ack(e.claim) /\ Has /\ SameDue
                 [] e.how = "back" -> Back(e.claim) /\ Has /\ SameDue
-                [] e.how = "stale" -> ~Owns(e.claim) /\ e.claim < nextTok /\ UNCHANGED <<vars, at>>
+                [] e.how = "stale" -> e.claim < nextTok /\ UNCHANGED <<vars, at>> \* Another id of the claim may be why, so it may be live.
                 [] OTHER -> FALSE
 ReclaimT == /\ e.is = "reclaim" /\ e.claim \in claims /\ Reclaim /\ claims' = claims \ {e.claim} /\ Has /\ SameDue /\ UNCHANGED <<taken, open>>
 (* Who hears that its claim has ended marks what it took and is still there. *)

@@ -57,6 +57,9 @@
 // it ran, are in rules_test.go: that one bridge holds a shard, or that a run has its span, shows nowhere
 // else while another rule compensates for it. No script may fail.
 //
+// What happens to an identity is also written down ([recorder]) in the words of docs/model/Delay.tla, and must be a behaviour of that
+// model, see [statespace.Consume]; TestTraces hands some to the model checker (make traces).
+//
 // # The scripts against an oracle
 //
 // A story uses the scripts as production does, and judges what callers see. [TestConformance] (make conformance) runs each script

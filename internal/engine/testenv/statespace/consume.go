@@ -222,7 +222,7 @@ func (d *delay) poll(s TraceStep) bool {
 		p.isLive, p.isOver = false, true
 		d.waits, d.marked = true, s.Marked
 	case "settle stale":
-		return isThere && !p.isLive
+		return isThere // Another id of the claim may be why, so it may be live.
 	case "reclaim ":
 		if !p.isLive {
 			return false
