@@ -7,11 +7,12 @@ CONSTANTS Traces
 VARIABLES trace, steps, i,
           at,     \* the due time in force, in milliseconds
           taken,  \* by claim: the message that it took, and its due time
+          moved,  \* the messages that were rescheduled: their first tokens have ended, and left tombstones
           open    \* the calls that are under way: none that was answered "unknown" may take effect before it is repeated
 e == steps[i]
-allVars == <<vars, trace, steps, i, at, taken, open>>
-View == <<vars, trace, i, at, taken, open>>
-InitT == /\ Init /\ i = 1 /\ at = 0 /\ taken = [p \in Pollers |-> [ver |-> 0, due |-> 0]] /\ open = {}
+allVars == <<vars, trace, steps, i, at, taken, moved, open>>
+View == <<vars, trace, i, at, taken, moved, open>>
+InitT == /\ Init /\ i = 1 /\ at = 0 /\ taken = [p \in Pollers |-> [ver |-> 0, due |-> 0]] /\ moved = {} /\ open = {}
          /\ \E all \in {Traces} : trace \in 1..Len(all) /\ steps = all[trace] \* TLC would read all of them for each.
 (* Redis has this after the step. *)
 Has == msg' = e.has /\ due' = e.waits /\ maybe' = e.marked
@@ -25,10 +26,13 @@ RunReschedule(c) ==
   /\ op' = [op EXCEPT ![c].runs = @+1, ![c].ans = IF op[c].runs = 1 /\ opDone[c] THEN @ ELSE IF msg = 0 THEN "notfound" ELSE IF due THEN IF maybe THEN "maybe" ELSE "done" ELSE "toolate"]
   /\ opDone' = [opDone EXCEPT ![c] = @ \/ (msg # 0 /\ due)]
   /\ UNCHANGED <<msg,due,maybe,claims,nextTok,nextVer,pol,published,nops,accepted,cancelled,cancelledMaybe,replaced,answers>>
+RunMoved(c) ==
+  /\ op[c].runs < 2 /\ op' = [op EXCEPT ![c].runs = @+1, ![c].ans = "created"]
+  /\ UNCHANGED <<msg,due,maybe,claims,nextTok,nextVer,pol,published,opDone,nops,accepted,cancelled,cancelledMaybe,replaced,answers>>
 (* What the script says, where before is what it has found. *)
 Says(c) ==
   LET ans == op'[c].ans IN
-  CASE e.says = "created" -> ans = "created" /\ (e.verb = "replace" => msg \in {0, op[c].ver} \/ op[c].ver \in Ended)
+  CASE e.says = "created" -> ans = "created" /\ (e.verb = "replace" => msg \in {0, op[c].ver} \/ op[c].ver \in Ended \cup moved)
     [] e.says = "replaced" -> ans = "created" /\ msg # 0 /\ msg' = op[c].ver
     [] e.says = "waits" -> ans \in {"duplicate", "not its own"} /\ due
     [] e.says = "inflight" -> ~due /\ ans \in (IF e.verb = "schedule" THEN {"duplicate", "not its own"} ELSE {"toolate"})
@@ -39,7 +43,8 @@ RunT ==
       creates == msg' # 0 /\ msg' # msg
       moves == e.verb = "reschedule" /\ opDone'[c] /\ ~opDone[c] IN
   /\ e.is = "run" /\ c \in open /\ op[c].kind = e.verb /\ op[c].runs = (IF e.second THEN 1 ELSE 0)
-  /\ CASE e.verb = "schedule" -> RunSchedule(c) [] e.verb = "replace" -> RunReplace(c) [] e.verb = "cancel" -> RunCancel(c) [] OTHER -> RunReschedule(c)
+  /\ CASE e.verb \in {"schedule", "replace"} /\ op[c].ver \in moved /\ msg # op[c].ver -> RunMoved(c)
+       [] e.verb = "schedule" -> RunSchedule(c) [] e.verb = "replace" -> RunReplace(c) [] e.verb = "cancel" -> RunCancel(c) [] OTHER -> RunReschedule(c)
   /\ Says(c) /\ Has
   /\ IF creates \/ moves THEN e.due \in e.asked..(e.asked + 3) /\ at' = e.due ELSE SameDue
   /\ UNCHANGED <<taken, open>>
@@ -80,5 +85,6 @@ NextT == /\ i <= Len(steps) /\ UNCHANGED <<trace, steps>>
          /\ \/ /\ StartT \/ RepeatT \/ RunT \/ AnswerT \/ ClaimT \/ PublishT \/ SettleT \/ ReclaimT \/ MarkT \/ EndT
                /\ i' = i + 1 /\ Sound' /\ PrintT(<<trace, i>>)
             \/ Hidden /\ i' = i
+         /\ moved' = IF e.is = "run" /\ e.verb = "reschedule" /\ opDone'[e.call] /\ ~opDone[e.call] THEN moved \cup {msg} ELSE moved
 SpecT == InitT /\ [][NextT]_allVars
 =============================================================================

@@ -8,7 +8,7 @@ import (
 // Consume returns how many steps of a trace docs/model/DelayTrace.tla takes: these are its rules in Go, for all traces of
 // which TLC looks at a sample, and test/models looks whether both say the same.
 func Consume(t Trace) int {
-	states := []delay{{calls: map[int]call{}, claims: map[int]claim{}, ends: map[int]string{}, published: map[int]bool{}}}
+	states := []delay{{calls: map[int]call{}, claims: map[int]claim{}, ends: map[int]string{}, moved: map[int]bool{}, published: map[int]bool{}}}
 	for i, s := range t.Steps {
 		var next []delay
 		for _, d := range states {
@@ -34,6 +34,7 @@ type delay struct {
 	calls         map[int]call
 	claims        map[int]claim
 	ends          map[int]string // of versions: "" accepted, cancelled, maybe, replaced
+	moved         map[int]bool   // by a reschedule: their tokens have ended
 	published     map[int]bool
 }
 
@@ -117,8 +118,11 @@ func (d *delay) create(c *call, isMarked bool) {
 	d.msg, d.waits, d.marked, d.ends[c.ver], c.says = c.ver, true, isMarked, "", "created"
 }
 
+// hasEnded reports whether the token of a version has left a tombstone.
+func (d *delay) hasEnded(ver int) bool { return d.ends[ver] != "" || d.moved[ver] }
+
 func (d *delay) schedule(c *call, second bool) {
-	hasEnded := d.ends[c.ver] != ""
+	hasEnded := d.hasEnded(c.ver)
 	switch {
 	case d.msg == 0 && hasEnded, d.msg == c.ver, second && hasEnded:
 		c.says = "created"
@@ -133,7 +137,7 @@ func (d *delay) schedule(c *call, second bool) {
 
 func (d *delay) replace(c *call, second bool) {
 	switch {
-	case d.msg == c.ver, d.ends[c.ver] != "":
+	case d.msg == c.ver, d.hasEnded(c.ver):
 		c.says = "created"
 	case d.msg != 0 && second:
 		c.says = "unknown"
@@ -159,7 +163,9 @@ func (d *delay) change(c *call, second bool) (isDone bool) {
 		if c.says, c.isDone = "done", true; d.marked {
 			c.says = "maybe"
 		}
-		if c.verb == "cancel" {
+		if c.verb == "reschedule" {
+			d.moved[d.msg] = true
+		} else {
 			d.ends[d.msg] = c.says
 			d.msg, d.waits, d.marked = 0, false, false
 		}
@@ -173,7 +179,7 @@ func (d *delay) isSaid(s TraceStep, c call, now int) bool {
 	isTaken := c.says == "duplicate" || c.says == "not its own"
 	switch s.Says {
 	case "created":
-		return c.says == "created" && (c.verb == "schedule" || d.msg == 0 || d.msg == c.ver || d.ends[c.ver] != "")
+		return c.says == "created" && (c.verb == "schedule" || d.msg == 0 || d.msg == c.ver || d.hasEnded(c.ver))
 	case "replaced":
 		return c.says == "created" && d.msg != 0 && now == c.ver
 	case "waits":
@@ -251,7 +257,8 @@ func (d *delay) publish(s TraceStep) (next []delay) {
 		}
 		p.isStored = true
 		after := *d
-		after.calls, after.claims, after.ends, after.published = maps.Clone(d.calls), maps.Clone(d.claims), maps.Clone(d.ends), maps.Clone(d.published)
+		after.calls, after.claims, after.ends = maps.Clone(d.calls), maps.Clone(d.claims), maps.Clone(d.ends)
+		after.moved, after.published = maps.Clone(d.moved), maps.Clone(d.published)
 		after.claims[n], after.published[p.ver] = p, true
 		if after.isSound() {
 			next = append(next, after)
