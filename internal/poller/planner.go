@@ -404,7 +404,9 @@ func (a *planner) granted(claim *message.Claim, received time.Duration) (g grant
 		}
 		a.mine, a.foreignClaims, a.othersUntil = true, false, 0
 		a.unloaded, a.isLoaded = true, false
-	} else if claim.Last < a.lastGranted { // A failover has taken back what was claimed since: also from slots.
+	} else if claim.Last != a.lastGranted {
+		// A failover has taken back what was claimed since: also from slots. Or an answer was lost, perhaps of this
+		// very claim, and another instance has held the shard before it without our knowing.
 		a.unloaded = true
 	}
 	a.lastGranted = g.request.Token.Number

@@ -555,7 +555,9 @@ func TestAMessageThatIsAlwaysNacked(t *testing.T) {
 // been open for long. Whoever holds the shard looks into the slots again, also where the answer of
 // the first claim after it is lost.
 func TestParkedAgainByAFailover(t *testing.T) {
-	for name, isLost := range map[string]bool{"claim": false, "lost claim": true} {
+	for name, c := range map[string]struct{ isLost, takes bool }{
+		"claim": {}, "lost claim": {isLost: true}, "lost claim of a message": {isLost: true, takes: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				lose := false
@@ -578,11 +580,17 @@ func TestParkedAgainByAFailover(t *testing.T) {
 				b.sink.set(same(acked))
 				b.pass(10 * time.Second)
 				require.Len(t, b.store.acked, 20)
-				b.store.read(func() { b.store.waiting, b.store.used, lose = parked, used, isLost })
+				b.store.read(func() { b.store.waiting, b.store.used, lose = parked, used, c.isLost })
+				want := 40
+				if c.takes {
+					b.store.add(to("u", 1, b.store.now(), noKey)...)
+					b.Wake(0)
+					want++
+				}
 				b.pass(10 * time.Second)
 				assert.False(t, lose)
 				assert.Empty(t, b.store.parked())
-				assert.Len(t, b.store.acked, 40)
+				assert.Len(t, b.store.acked, want)
 			})
 		})
 	}
