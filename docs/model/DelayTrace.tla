@@ -55,7 +55,8 @@ AnswerT ==
        [] e.says = "refused" -> /\ op[c].kind # "none" /\ op[c].runs = 0 /\ op' = [op EXCEPT ![c] = NoOp]
                                 /\ UNCHANGED <<msg,due,maybe,claims,nextTok,nextVer,pol,published,opDone,nops,accepted,cancelled,cancelledMaybe,replaced,answers>>
        [] OTHER -> Reply(c) /\ (op[c].ans = e.says \/ (op[c].ans = "not its own" /\ e.says = "duplicate"))
-ClaimT == /\ e.is = "claim" /\ nextTok = e.claim /\ Claim(e.claim) /\ Has /\ e.due = at /\ e.now >= at
+ClaimT == /\ e.is = "claim" /\ nextTok = e.claim /\ Claim(e.claim) /\ Has /\ e.due = at
+          /\ (e.now >= at \/ \E p \in Pollers : taken[p] = [ver |-> msg, due |-> at]) \* It was due, and the clock has been set back.
           /\ taken' = [taken EXCEPT ![e.claim] = [ver |-> msg, due |-> at]] /\ UNCHANGED <<at, open>>
 PublishT == /\ e.is = "publish" /\ \E p \in e.claims : Publish(p) /\ e.due = taken[p].due
             /\ UNCHANGED <<at, taken, open>>

@@ -234,6 +234,7 @@ func (r *recorder) runs(script string, reply []any) {
 		return
 	}
 	tokens, ids := r.tokens(script)
+	asksOnly := script == "schedule" && r.argv[3][1] == '0' || script == "replace" && r.argv[6] == "0"
 	for i, member := range ids {
 		code := int64(1)
 		if len(reply) > 3 {
@@ -251,6 +252,8 @@ func (r *recorder) runs(script string, reply []any) {
 		switch {
 		case t.tag != p.tag:
 			r.leaves(id, "another shard")
+		case asksOnly: // It has no effect, and so may be asked again as if it were the first.
+			r.leaves(id, "an earlier layout")
 		case code == 11, (script == "cancel" || script == "reschedule") && r.argv[4] == "0": // The call goes on elsewhere, or ends before.
 			r.leaves(id, "an earlier layout")
 		case a == nil:

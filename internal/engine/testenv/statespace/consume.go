@@ -210,7 +210,10 @@ func (d *delay) poll(s TraceStep) bool {
 	p, isThere := d.claims[s.Claim]
 	switch s.Is + " " + s.How {
 	case "claim ":
-		if !d.waits || s.Claim != len(d.claims)+1 || s.Due != d.due || s.Now < d.due {
+		// It has been due where it was taken before; since then the clock may have been set back.
+		wasDue := func(p claim) bool { return p.ver == d.msg && p.due == d.due }
+		if !d.waits || s.Claim != len(d.claims)+1 || s.Due != d.due ||
+			s.Now < d.due && !slices.ContainsFunc(slices.Collect(maps.Values(d.claims)), wasDue) {
 			return false
 		}
 		d.waits = false

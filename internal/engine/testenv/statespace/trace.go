@@ -178,7 +178,7 @@ func answerElse(steps []TraceStep, at int) []TraceStep {
 func dueElse(steps []TraceStep, at int) []TraceStep {
 	s := &steps[at]
 	switch {
-	case s.Is == "claim" && at%2 == 0:
+	case s.Is == "claim" && s.Claim == 1 && at%2 == 0:
 		s.Now = s.Due - 1
 	case s.Is == "claim", s.Is == "publish", s.Waits:
 		s.Due += 1000
