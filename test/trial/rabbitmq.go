@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
@@ -48,8 +49,17 @@ func (b rabbitBroker) MakeTopic(_ context.Context, topic string) error {
 
 // Consume connects again when the broker comes back.
 func (b rabbitBroker) Consume(ctx context.Context, topic string, each func(Record)) error {
+	// A consumer's own repetition is no copy of ours. But what a broker has redelivered may be new: it died, or the
+	// connection did, before the first delivery arrived.
+	seen := map[string]bool{}
+	isNew := func(d *amqp.Delivery) bool {
+		copied := fmt.Sprint(d.Headers[delay.HeaderUID], " ", d.Headers[delay.HeaderAttempt])
+		isRepeated := d.Redelivered && seen[copied]
+		seen[copied] = true
+		return !isRepeated
+	}
 	for {
-		_ = b.consume(ctx, topic, each) // A broker that is down is what some runs are about.
+		_ = b.consume(ctx, topic, isNew, each) // A broker that is down is what some runs are about.
 		select {
 		case <-ctx.Done():
 			return nil
@@ -58,7 +68,7 @@ func (b rabbitBroker) Consume(ctx context.Context, topic string, each func(Recor
 	}
 }
 
-func (b rabbitBroker) consume(ctx context.Context, topic string, each func(Record)) error {
+func (b rabbitBroker) consume(ctx context.Context, topic string, isNew func(*amqp.Delivery) bool, each func(Record)) error {
 	connection, channel, err := b.channel()
 	if err != nil {
 		return err
@@ -76,7 +86,7 @@ func (b rabbitBroker) consume(ctx context.Context, topic string, each func(Recor
 		for name, value := range d.Headers {
 			record.Headers[name], _ = value.(string)
 		}
-		if !d.Redelivered { // The consumer's own repetition is no copy of ours.
+		if isNew(&d) {
 			each(record)
 		}
 		if err := d.Ack(false); err != nil {
