@@ -7,12 +7,13 @@ CONSTANTS Traces
 VARIABLES trace, steps, i,
           at,     \* the due time in force, in milliseconds
           taken,  \* by claim: the message that it took, and its due time
+          gone,   \* the claims of which their pollers were told that they have ended; it may be another id that has
           moved,  \* the messages that were rescheduled: their first tokens have ended, and left tombstones
           open    \* the calls that are under way: none that was answered "unknown" may take effect before it is repeated
 e == steps[i]
-allVars == <<vars, trace, steps, i, at, taken, moved, open>>
-View == <<vars, trace, i, at, taken, moved, open>>
-InitT == /\ Init /\ i = 1 /\ at = 0 /\ taken = [p \in Pollers |-> [ver |-> 0, due |-> 0]] /\ moved = {} /\ open = {}
+allVars == <<vars, trace, steps, i, at, taken, gone, moved, open>>
+View == <<vars, trace, i, at, taken, gone, moved, open>>
+InitT == /\ Init /\ i = 1 /\ at = 0 /\ taken = [p \in Pollers |-> [ver |-> 0, due |-> 0]] /\ gone = {} /\ moved = {} /\ open = {}
          /\ \E all \in {Traces} : trace \in 1..Len(all) /\ steps = all[trace] \* TLC would read all of them for each.
 (* Redis has this after the step. *)
 Has == msg' = e.has /\ due' = e.waits /\ maybe' = e.marked
@@ -71,7 +72,7 @@ SettleT == /\ e.is = "settle" /\ UNCHANGED <<taken, open>>
                 [] OTHER -> FALSE
 ReclaimT == /\ e.is = "reclaim" /\ e.claim \in claims /\ Reclaim /\ claims' = claims \ {e.claim} /\ Has /\ SameDue /\ UNCHANGED <<taken, open>>
 (* Who hears that its claim has ended marks what it took and is still there. *)
-MarkT == /\ e.is = "mark" /\ msg # 0 /\ \E p \in Pollers : p \notin claims /\ taken[p].ver = msg
+MarkT == /\ e.is = "mark" /\ msg # 0 /\ \E p \in Pollers : (p \notin claims \/ p \in gone) /\ taken[p].ver = msg
          /\ maybe' = TRUE /\ Has /\ SameDue /\ UNCHANGED <<taken, open>>
          /\ UNCHANGED <<msg,due,claims,nextTok,nextVer,pol,published,op,opDone,nops,accepted,cancelled,cancelledMaybe,replaced,answers>>
 (* All trouble is over, and nothing is left. *)
@@ -86,6 +87,7 @@ NextT == /\ i <= Len(steps) /\ UNCHANGED <<trace, steps>>
          /\ \/ /\ StartT \/ RepeatT \/ RunT \/ AnswerT \/ ClaimT \/ PublishT \/ SettleT \/ ReclaimT \/ MarkT \/ EndT
                /\ i' = i + 1 /\ Sound' /\ PrintT(<<trace, i>>)
             \/ Hidden /\ i' = i
+         /\ gone' = IF e.is = "settle" /\ e.how = "stale" THEN gone \cup {e.claim} ELSE gone
          /\ moved' = IF e.is = "run" /\ e.verb = "reschedule" /\ opDone'[e.call] /\ ~opDone[e.call] THEN moved \cup {msg} ELSE moved
 SpecT == InitT /\ [][NextT]_allVars
 =============================================================================

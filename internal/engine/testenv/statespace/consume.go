@@ -53,6 +53,7 @@ type claim struct {
 	isLive   bool
 	isStored bool
 	isOver   bool // its poller has settled it
+	isGone   bool // or so its poller was told
 }
 
 func (d *delay) take(s TraceStep) bool {
@@ -231,14 +232,16 @@ func (d *delay) poll(s TraceStep) bool {
 		p.isLive, p.isOver = false, true
 		d.waits, d.marked = true, s.Marked
 	case "settle stale":
-		return isThere // Another id of the claim may be why, so it may be live.
+		p.isGone = true // Another id of the claim may be why, so it may be live.
+		d.claims[s.Claim] = p
+		return isThere
 	case "reclaim ":
 		if !p.isLive {
 			return false
 		}
 		p.isLive, d.waits, d.marked = false, true, true
 	case "mark ":
-		isOf := func(p claim) bool { return !p.isLive && p.ver == d.msg }
+		isOf := func(p claim) bool { return (!p.isLive || p.isGone) && p.ver == d.msg }
 		if d.msg == 0 || !slices.ContainsFunc(slices.Collect(maps.Values(d.claims)), isOf) {
 			return false
 		}
