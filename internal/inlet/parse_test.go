@@ -157,3 +157,34 @@ func TestLevels(t *testing.T) {
 	assert.Equal(t, [][]int{{0, 1}, {2, 5}, {4}}, levels(items))
 	assert.Empty(t, levels(nil))
 }
+
+// FuzzParse: whatever a message says, it is refused with a field, or asks something of an identity that Redis can keep.
+func FuzzParse(f *testing.F) {
+	f.Add("delay-in", "30m", "delay-id", "a", "k", "m", "t/0/1@2", []byte("x"), false)
+	f.Add("X-Delay", "-5.5", "a", "b", "", "m", "", []byte(nil), true)
+	f.Add("delay-op", "cancel", "DELAY-KEY", "\x00", "\xff", "", "", []byte("x"), true)
+	f.Add("delay-late", "drop", "delay-tags", ",,", "", strings.Repeat("x", 300), strings.Repeat("p", 300), []byte("x"), false)
+	f.Fuzz(func(t *testing.T, name, value, name2, value2, key, messageID, position string, body []byte, isRabbit bool) {
+		sink := map[bool]message.SinkType{true: message.RabbitMQ, false: message.Kafka}[isRabbit]
+		d := source.Delivery{Origin: source.Origin{Key: key, MessageID: messageID, Position: position, Topic: "here"}, Body: body}
+		d.Add(name, value)
+		d.Add(name2, value2)
+		o, refused := Parse(&d, &Rules{Name: "in", Sink: sink, Topic: "t", Own: "own"})
+		if refused != nil {
+			require.Equal(t, operate.CodeInvalid, refused.Code)
+			require.NotEmpty(t, refused.Field)
+			require.NotEmpty(t, refused.Detail)
+			return
+		}
+		require.NoError(t, message.CheckIdentity(o.ID, o.Key))
+		require.NotEmpty(t, o.Name)
+		if o.Op != OpCancel {
+			_, err := o.When.Parse()
+			require.NoError(t, err)
+		}
+		if o.Op == OpSchedule {
+			require.Equal(t, string(body), o.Schedule.Body)
+			require.NotEqual(t, "own", o.Schedule.Topic)
+		}
+	})
+}
