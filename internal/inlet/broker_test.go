@@ -162,7 +162,8 @@ func (b *rabbitBroker) publish(t *testing.T, letters ...letter) {
 
 func (b *rabbitBroker) consume(t *testing.T, topic string) <-chan letter {
 	to := make(chan letter)
-	deliveries, err := b.channel.ConsumeWithContext(t.Context(), b.topic(topic), "", true, false, false, false, nil)
+	// The driver would cancel the consumer when the test ends, beside the end of the channel, and take one answer for the other.
+	deliveries, err := b.channel.ConsumeWithContext(context.WithoutCancel(t.Context()), b.topic(topic), "", true, false, false, false, nil)
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {
