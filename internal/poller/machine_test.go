@@ -25,6 +25,7 @@ type machine struct {
 	published []string
 	calls     map[string]func(sinks.Outcome) // by message
 	settles   []settleCall
+	granted   uint64 // the number of the last claim that was
 }
 
 type settleCall struct {
@@ -104,7 +105,8 @@ func (m *machine) answer(messages []message.ClaimedMessage, next *time.Time) {
 	if !m.IsWaiting() {
 		m.claim()
 	}
-	claim := message.Claim{Now: m.redisNow(), Messages: messages, More: true, Last: m.claims[len(m.claims)-1].Token.Number - 1}
+	claim := message.Claim{Now: m.redisNow(), Messages: messages, More: true, Last: m.granted}
+	m.granted = m.claims[len(m.claims)-1].Token.Number
 	if next != nil {
 		claim.NextDue = *next
 	}
