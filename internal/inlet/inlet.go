@@ -322,7 +322,7 @@ func (in *Inlet) letter(it *item) message.Message {
 	for _, name := range ofPublished {
 		delete(headers, name)
 	}
-	headers[HeaderError] = printable(it.result.Error.Message)
+	headers[HeaderError] = source.HeaderText(it.result.Error.Message, errorMost)
 	m := message.Message{ID: it.ID, Key: it.Delivery.Key, Topic: in.config.Dead, Token: digest("dead", it.Name)[:message.TokenLength], Headers: headers, Body: it.Body}
 	if message.CheckIdentity(it.ID, "") != nil {
 		m.ID = digest(it.Name)
@@ -394,15 +394,4 @@ func (in *Inlet) report(ctx context.Context, items []*item, errs []error) {
 		in.waiting = false
 		in.config.Logger.InfoContext(ctx, "inlet goes on", "event", "inlet_resumed")
 	}
-}
-
-// printable makes a header's value of a text.
-func printable(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, text)
-	return strings.TrimSpace(text[:min(len(text), errorMost)])
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -32,7 +31,7 @@ func (w *Writer) bury(ctx context.Context, batch []*delivery, indices []int, err
 		name := hex.EncodeToString(sum[:12])
 		letters[n] = message.Message{
 			ID: name, Token: name, Topic: source.DeadTopic(w.config.Topic), Queue: w.config.Store.Name(), Body: batch[i].Body,
-			Headers: map[string]string{HeaderReason: printable(batch[i].reason)},
+			Headers: map[string]string{HeaderReason: source.HeaderText(batch[i].reason, reasonMax)},
 			DueAt:   now, ScheduledAt: now, Attempt: 1,
 		}
 	}
@@ -59,15 +58,4 @@ func (w *Writer) bury(ctx context.Context, batch []*delivery, indices []int, err
 		}
 		w.count(d.dead)
 	}
-}
-
-// printable makes a header's value of a reason.
-func printable(reason string) string {
-	reason = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, reason)
-	return strings.TrimSpace(reason[:min(len(reason), reasonMax)])
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/decision"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -27,19 +28,8 @@ func TestComparisonTable(t *testing.T) {
 		"has another in flight":        {{Code: store.InFlight}},
 		"has no answer":                {{Err: errors.New("timeout"), Code: store.Absent}, {Err: store.ErrUnknown}},
 		"could never take it":          {{}},
-		"says anything else":           nil,
 	}
-	named := map[store.Code]bool{}
-	for _, list := range answers {
-		for _, a := range list {
-			named[a.Code] = a.Err == nil || named[a.Code]
-		}
-	}
-	for code := range store.EndedMaybe + 2 {
-		if !named[code] {
-			answers["says anything else"] = append(answers["says anything else"], store.Answer{Code: code})
-		}
-	}
+	answers["says anything else"] = storetest.Others(answers)
 	decision.Walk(t, "comparison.go", []decision.Input{decision.Or("Redis", decision.Names(answers)...), decision.Bool("dry run")}, func(c decision.Case) string {
 		if c["Redis"] == "has it now" && c.Is("dry run") {
 			return "" // It only asks.

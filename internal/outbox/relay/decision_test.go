@@ -9,6 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/decision"
 	"github.com/delaybridge/delaybridge/internal/outbox/table"
 )
@@ -105,19 +106,8 @@ func TestJudgeTable(t *testing.T) {
 		"knows nothing":             {{Code: store.NotFound}},
 		"moved it by a later one":   {{Code: store.EndedMoved}},
 		"has a letter without body": {{Code: store.NoBody}},
-		"says anything else":        nil,
 	}
-	named := map[store.Code]bool{}
-	for _, list := range answers {
-		for _, a := range list {
-			named[a.Code] = a.Err == nil || named[a.Code]
-		}
-	}
-	for code := range store.EndedMaybe + 2 {
-		if !named[code] {
-			answers["says anything else"] = append(answers["says anything else"], store.Answer{Code: code})
-		}
-	}
+	answers["says anything else"] = storetest.Others(answers)
 	verbs := map[string]table.Verb{"cancel": table.VerbCancel, "reschedule": table.VerbReschedule, "replace": table.VerbReplace}
 	decision.Walk(t, "judge.go", []decision.Input{
 		decision.Or("operation", decision.Names(verbs)...), decision.Or("Redis", decision.Names(answers)...),

@@ -59,34 +59,14 @@ func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error)
 // CreateTopics makes those of the topics that do not exist, with that many
 // partitions and the broker's default of replicas.
 func CreateTopics(ctx context.Context, config Config, logger *slog.Logger, partitions int, topics ...string) error {
-	if err := config.verify(); err != nil {
-		return err
-	}
-	if config.PublishTimeout == 0 {
-		config.PublishTimeout = DefaultPublishTimeout
-	}
-	ctx, cancel := context.WithTimeout(ctx, config.PublishTimeout)
-	defer cancel()
-	o := newOpener(config, logger)
-	var errs []error
-	for _, address := range config.Brokers {
-		err := createTopicsAt(ctx, o, address, partitions, topics)
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return atOne(ctx, config, logger, func(ctx context.Context, o *opener, asked *conn) error {
+		return createTopicsAt(ctx, o, asked, partitions, topics)
+	})
 }
 
 // createTopicsAt asks one broker which topics are missing, and the controller to make them.
-func createTopicsAt(ctx context.Context, o *opener, address string, partitions int, topics []string) error {
-	conn, err := o.open(ctx, address)
-	if err != nil {
-		return err
-	}
-	defer conn.close()
-	answer, err := conn.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
+func createTopicsAt(ctx context.Context, o *opener, asked *conn, partitions int, topics []string) error {
+	answer, err := asked.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 	if err != nil {
 		return fmt.Errorf("look for topics: %w", err)
 	}
@@ -166,7 +146,7 @@ var _ sasl.Mechanism = mechanism{}
 
 // findTopic returns an error if the topic is missing, or no broker answers.
 func findTopic(ctx context.Context, config Config, logger *slog.Logger, topic string) error {
-	return atOne(ctx, config, logger, func(ctx context.Context, asked *conn) error {
+	return atOne(ctx, config, logger, func(ctx context.Context, _ *opener, asked *conn) error {
 		answer, err := asked.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{topic}})
 		if err != nil {
 			return fmt.Errorf("look for topic %s: %w", topic, err)
@@ -182,7 +162,7 @@ func findTopic(ctx context.Context, config Config, logger *slog.Logger, topic st
 
 // findGroup returns an error if the group may not be used.
 func findGroup(ctx context.Context, config Config, logger *slog.Logger, group, topic string) error {
-	return atOne(ctx, config, logger, func(ctx context.Context, asked *conn) error {
+	return atOne(ctx, config, logger, func(ctx context.Context, _ *opener, asked *conn) error {
 		answer, err := asked.client.FindCoordinator(ctx, &kafka.FindCoordinatorRequest{Key: group, KeyType: kafka.CoordinatorKeyTypeConsumer})
 		if err == nil {
 			err = answer.Error
@@ -195,7 +175,10 @@ func findGroup(ctx context.Context, config Config, logger *slog.Logger, group, t
 }
 
 // atOne asks the brokers in turn until one answers without an error.
-func atOne(ctx context.Context, config Config, logger *slog.Logger, ask func(context.Context, *conn) error) error {
+func atOne(ctx context.Context, config Config, logger *slog.Logger, ask func(context.Context, *opener, *conn) error) error {
+	if err := config.verify(); err != nil {
+		return err
+	}
 	if config.PublishTimeout == 0 {
 		config.PublishTimeout = DefaultPublishTimeout
 	}
@@ -206,7 +189,7 @@ func atOne(ctx context.Context, config Config, logger *slog.Logger, ask func(con
 	for _, address := range config.Brokers {
 		opened, err := o.open(ctx, address)
 		if err == nil {
-			err = ask(ctx, opened)
+			err = ask(ctx, o, opened)
 			opened.close()
 		}
 		if err == nil {

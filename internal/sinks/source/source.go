@@ -151,6 +151,17 @@ func Group(prefix, queue string) string {
 // DeadTopic returns the topic for messages that can never be redone.
 func DeadTopic(topic string) string { return topic + ".dead" }
 
+// HeaderText makes a header's value of a text for the dead topic: printable ASCII, at most that many bytes.
+func HeaderText(text string, most int) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+	return strings.TrimSpace(text[:min(len(text), most)])
+}
+
 // Check reports what is missing.
 func (o *Options) Check() error {
 	if o.Topic == "" || o.Group == "" || o.Logger == nil {
