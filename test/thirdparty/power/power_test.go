@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/delay/outbox"
 	"github.com/delaybridge/delaybridge/internal/engine/store/conn"
+	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 	"github.com/delaybridge/delaybridge/test/trial"
 )
@@ -102,6 +104,7 @@ type machine struct {
 
 	ledgers map[string]*trial.Ledger // of what was scheduled directly, and of rows
 	lost    int                      // bytes of caches
+	torn    []string                 // what Redis says of a file that a cut has torn
 }
 
 func newMachine(t *testing.T, s setting, binary string) *machine {
@@ -119,7 +122,7 @@ func newMachine(t *testing.T, s setting, binary string) *machine {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(m.world.Bridge.Log())
+			m.explain(t)
 		}
 		m.world.Close()
 	})
@@ -184,7 +187,26 @@ func (m *machine) round(t *testing.T, n int) {
 		starting.Go(func() error { return server.Start(t.Context()) })
 	}
 	require.NoError(t, starting.Wait())
+	for line := range strings.Lines(m.world.Redis.Log()) {
+		if isTorn := strings.Contains(line, "runcat") || strings.Contains(line, "MULTI"); isTorn && !slices.Contains(m.torn, line) {
+			m.torn = append(m.torn, line)
+		}
+	}
 	require.NoError(t, m.world.Bridge.Start(t.Context()))
+}
+
+// explain tells what there is to know of a failure: the bridge's log, and whether Redis has torn scripts.
+func (m *machine) explain(t *testing.T) {
+	t.Helper()
+	t.Log(m.world.Bridge.Log())
+	t.Logf("What Redis said of torn files:\n%s", strings.Join(m.torn, ""))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	err := verify.Run(ctx, m.world.Store(), verify.Options{}, func(b verify.Breach) error {
+		t.Log("verify: ", b)
+		return nil
+	})
+	t.Log("verify ends with ", err)
 }
 
 // schedule schedules a message, and cancels one in four.
