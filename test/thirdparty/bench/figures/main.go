@@ -30,6 +30,7 @@ type run struct {
 	window         time.Duration
 	databases      string
 	fault          string
+	against        string
 	seed           uint64
 }
 
@@ -54,6 +55,7 @@ var figures = map[string]figure{
 	"horizon":    {horizonFigure, "an outbox of a year, with foreign rows and an open snapshot, beside an empty one (-databases)", "nats", 8, 500},
 	"wipe":       {wipeFigure, "FLUSHALL while 1,000,000 messages of an outbox wait in Redis (-databases)", "nats", 16, 500},
 	"durability": {durabilityFigure, "lateness, drain and relay with each durability of a queue", "nats", 8, 1000},
+	"pairs":      {pairsFigure, "the drain of 200,000 messages by turns with another commit's bridge (-against)", allBrokers, 8, 0},
 	"operate":    {operateFigure, "lists, pages and a job while 5,000,000 messages wait", "nats", 8, 0},
 	"price":      {priceFigure, "what tags, a history and a budget cost a message", "nats", 8, 0},
 }
@@ -77,6 +79,7 @@ func main() {
 	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, or a load lasts")
 	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
 	flag.StringVar(&r.fault, "fault", string(trial.Refusing), "how a topic fails: missing, refusing or hanging")
+	flag.StringVar(&r.against, "against", "HEAD^", "the commit that this tree is compared with")
 	flag.Uint64Var(&r.seed, "seed", rand.Uint64N(1_000_000), "makes what producers do repeatable") //nolint:gosec // any seed will do
 	flag.Usage = usage
 	flag.Parse()
