@@ -198,6 +198,26 @@ func ExampleWithConflict() {
 	// replaced <nil>
 }
 
+func ExampleWhen_MaxWait() {
+	ctx := context.Background()
+	rdb, done := exampleRedis()
+	defer done()
+	client, err := delay.NewClient(rdb, "orders", delay.WithConflict(delay.Replace))
+	if err != nil {
+		panic(err)
+	}
+	for _, body := range []string{"hello", "how are you?", "well, thanks"} {
+		result, err := client.Schedule(ctx,
+			delay.Message{ID: "conversation-7", Topic: "conversation.summarize", Body: []byte(body)},
+			delay.After(5*time.Minute).MaxWait(time.Hour)) // after the last line, and at most after the first
+		fmt.Println(result.Status, err)
+	}
+	// Output:
+	// created <nil>
+	// replaced <nil>
+	// replaced <nil>
+}
+
 func ExampleWithDurability() {
 	ctx := context.Background()
 	rdb, done := exampleRedis() // It has no replica.

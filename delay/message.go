@@ -82,10 +82,11 @@ type Request struct {
 // When is a due time, made by [After] or [At]. The zero value is no due time, and is
 // answered with [ErrInvalid].
 type When struct {
-	kind   whenKind
-	after  time.Duration
-	at     time.Time
-	spread time.Duration
+	kind    whenKind
+	after   time.Duration
+	at      time.Time
+	spread  time.Duration
+	maxWait time.Duration
 }
 
 type whenKind int
@@ -113,6 +114,18 @@ func (w When) Spread(over time.Duration) When {
 	return w
 }
 
+// MaxWait debounces: each schedule with [After] and [Replace] puts the message off once more, but its due
+// time is at most d after the first one. The first one is the schedule of the message that waits now, or of the one
+// that this has replaced with a MaxWait, and so on; consumers get its time as [HeaderScheduledAt]. Once the
+// message is published or cancelled, the next schedule is the first one again. While it is in flight, Schedule
+// waits for its end, so what a call reports is never lost; it answers [ErrTooLate] if that takes longer than
+// [WithTimeout], or if the call is a [Repeat]. [ErrInvalid] if d is less than the delay, or for any other due time
+// or policy. A d of 0 is no bound.
+func (w When) MaxWait(d time.Duration) When {
+	w.maxWait = d
+	return w
+}
+
 // For returns the due time for the message of that identity, with the share of Spread added.
 func (w When) For(ref Ref) When {
 	part := message.Spread(ref.Key, ref.ID, w.spread)
@@ -133,16 +146,40 @@ func (w When) Instant() (time.Time, bool) { return w.at, w.kind == isAt }
 // Delay returns the duration given to [After], and 0 if [At] made the due time.
 func (w When) Delay() time.Duration { return w.after }
 
-// Check returns [ErrInvalid] for the zero value, and nil otherwise.
+// Check returns [ErrInvalid] for the zero value and for a [When.MaxWait], which only [Client.Schedule]
+// takes, and nil otherwise.
 func (w When) Check() error {
 	if w.kind == never {
 		return invalid("due", "", "none was given: use After or At")
+	}
+	if w.maxWait != 0 {
+		return invalid("max_wait", w.maxWait.String(), "only a schedule by the client with the policy Replace has one")
 	}
 	return nil
 }
 
 // maxDelay is how far away a due time may be.
 const maxDelay = message.MaxDelayYears * 366 * 24 * time.Hour
+
+// replacing is resolve for a message that may replace others.
+func (w When) replacing(now time.Time) (store.When, error) {
+	bound := w.maxWait
+	w.maxWait = 0
+	when, err := w.resolve(now)
+	switch {
+	case err != nil || bound == 0:
+	case w.kind != isAfter:
+		err = invalid("max_wait", bound.String(), "only a delay has one, not an instant")
+	case bound < w.after || bound > maxDelay:
+		err = invalid("max_wait", bound.String(), fmt.Sprintf("from the delay, %s, to %d years", w.after, message.MaxDelayYears))
+	default:
+		when.MaxWait = ceilMs(bound)
+	}
+	return when, err
+}
+
+// ceilMs rounds up to whole milliseconds.
+func ceilMs(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / time.Millisecond) }
 
 // resolve checks the due time and rounds it up to milliseconds.
 func (w When) resolve(now time.Time) (store.When, error) {
@@ -153,7 +190,7 @@ func (w When) resolve(now time.Time) (store.When, error) {
 		if w.after > maxDelay {
 			return store.When{}, invalid("due", "after "+w.after.String(), fmt.Sprintf("at most %d years", message.MaxDelayYears))
 		}
-		return store.When{Relative: true, Ms: int64((max(w.after, 0) + time.Millisecond - 1) / time.Millisecond)}, nil
+		return store.When{Relative: true, Ms: ceilMs(max(w.after, 0))}, nil
 	}
 	if w.at.Before(time.UnixMilli(0)) || w.at.After(now.Add(maxDelay)) {
 		return store.When{}, invalid("due", "at "+w.at.Format(time.RFC3339),

@@ -13,6 +13,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/tracing"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // Schedule accepts a message that is published when it is due.
@@ -81,11 +82,33 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 		if len(list) == 0 {
 			continue
 		}
-		for n, answer := range c.queue.Schedule(ctx, list, replace, c.confirm) {
+		answers := c.queue.Schedule(ctx, list, replace, c.confirm)
+		c.debounce(ctx, list, answers)
+		for n, answer := range answers {
 			c.scheduled(&results[places[n]], c.policy(&requests[places[n]]), answer)
 		}
 	}
 	return results, nil
+}
+
+// debounce repeats what met a message in flight though it has a [When.MaxWait], until that one has ended or ctx ends.
+func (c *Client) debounce(ctx context.Context, list []store.Request, answers []store.Answer) {
+	pause := wait.Backoff{Initial: 5 * time.Millisecond, Limit: 200 * time.Millisecond}
+	for {
+		var late []store.Request
+		var places []int
+		for i := range list {
+			if r := list[i]; r.When.MaxWait > 0 && r.Earlier == nil && answers[i].Err == nil && answers[i].Code == store.InFlight {
+				late, places = append(late, r), append(places, i)
+			}
+		}
+		if len(late) == 0 || !wait.Sleep(ctx, pause.Next()) {
+			return
+		}
+		for n, answer := range c.queue.Schedule(ctx, late, true, c.confirm) {
+			answers[places[n]] = answer
+		}
+	}
 }
 
 // identity returns the message's identity, and the call that the request repeats, if any.
@@ -132,7 +155,12 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 			err = layout.Rules.Topics.Check(request.Message.Topic)
 		}
 		if err == nil {
-			request.When, err = requests[i].When.For(results[i].Ref).resolve(now)
+			when := requests[i].When.For(results[i].Ref)
+			if c.policy(&requests[i]) == Replace {
+				request.When, err = when.replacing(now)
+			} else {
+				request.When, err = when.resolve(now)
+			}
 		} else {
 			err = fmt.Errorf("%w: %w", ErrInvalid, err)
 		}

@@ -91,7 +91,7 @@ const (
 var limits = map[string]map[string][]limit{
 	"When": {"in": {like(isDelay)}, "at": {format("date-time")}, "spread": {like(isDelay)}},
 	"Schedule": {
-		"in": {like(isDelay)}, "at": {format("date-time")}, "spread": {like(isDelay)},
+		"in": {like(isDelay)}, "at": {format("date-time")}, "spread": {like(isDelay)}, "max_wait": {like(isDelay)},
 		"id":    {length(1, message.MaxIDLength), like(isName)},
 		"key":   {length(0, message.MaxKeyLength), like(isName)},
 		"topic": {length(1, mostTopic), like(isTopic)},

@@ -15,8 +15,9 @@ import (
 type scheduleCommand struct {
 	queueFlags
 	dueFlags
-	Batch    string    `xor:"due" required:"" placeholder:"FILE" help:"Schedule one message per line of this file, - is standard input: JSON as the API takes it, with id, key, topic, headers, body or body_base64, in or at, spread, tags, late, conflict."`
+	Batch    string    `xor:"due" required:"" placeholder:"FILE" help:"Schedule one message per line of this file, - is standard input: JSON as the API takes it, with id, key, topic, headers, body or body_base64, in or at, spread, tags, late, conflict, max_wait."`
 	Spread   *span     `placeholder:"DURATION" help:"Due up to this much later; how much follows from id and key, so it is the same every time."`
+	MaxWait  *span     `placeholder:"DURATION" help:"With --in and --conflict replace: due at most this much later than the first of the messages that replace one another."`
 	Late     lateFlags `embed:""`
 	Topic    string    `placeholder:"TOPIC" help:"Where to publish: a Kafka topic, a RabbitMQ routing key, a NATS subject. Required without --batch."`
 	ID       string    `name:"id" placeholder:"ID" help:"The message's id. Default: a new ULID."`
@@ -59,7 +60,7 @@ Example:
 
 // check requires either one message or a file of them.
 func (c scheduleCommand) check() error {
-	isOne := c.Topic != "" || c.Body != nil || c.ID != "" || c.Key != "" || len(c.Header)+len(c.Tag) > 0 || c.Spread != nil || c.Late.Late != nil
+	isOne := c.Topic != "" || c.Body != nil || c.ID != "" || c.Key != "" || len(c.Header)+len(c.Tag) > 0 || c.Spread != nil || c.MaxWait != nil || c.Late.Late != nil
 	switch {
 	case c.Batch != "" && isOne:
 		return usagef("with --batch, the lines give everything except --conflict")
@@ -97,7 +98,7 @@ func (c scheduleCommand) Run(p *program) error {
 	m := delay.Message{ID: c.ID, Key: c.Key, Topic: c.Topic, Headers: headers, Body: body, Tags: c.Tag, Late: c.Late.late()}
 	made := inspect.Change{Action: "schedule", Key: c.Key, Topic: c.Topic}
 	return s.audited(&made, func() error {
-		result, err := s.schedule(s.Clients[operate.Conflicts[c.Conflict]], m, c.spread(c.when()))
+		result, err := s.schedule(s.Clients[operate.Conflicts[c.Conflict]], m, c.adjust(c.when()))
 		made.What = result.Ref.ID
 		if !delay.Done(err) {
 			return s.fail("schedule", result.Ref.ID, err)
@@ -110,12 +111,15 @@ func (c scheduleCommand) Run(p *program) error {
 	})
 }
 
-// spread adds what was asked for.
-func (c scheduleCommand) spread(when delay.When) delay.When {
-	if c.Spread == nil {
-		return when
+// adjust adds spread and bound, if any.
+func (c scheduleCommand) adjust(when delay.When) delay.When {
+	if c.Spread != nil {
+		when = when.Spread(time.Duration(*c.Spread))
 	}
-	return when.Spread(time.Duration(*c.Spread))
+	if c.MaxWait != nil {
+		when = when.MaxWait(time.Duration(*c.MaxWait))
+	}
+	return when
 }
 
 // schedule makes the queue's layout, if it is the first to use it.

@@ -23,6 +23,7 @@ type Schedule struct {
 	Tags       []string          `json:"tags,omitempty" doc:"Labels by which related messages are found: at most 8."`
 	Late       *Late             `json:"late,omitempty" doc:"How late it may be published; the default is the queue's setting."`
 	Conflict   string            `json:"conflict,omitempty" enum:"reject,keep,replace" doc:"What to do if the identity is taken; reject by default."`
+	MaxWait    string            `json:"max_wait,omitempty" doc:"With in and conflict replace: it is due at most this long after the first of the messages that replace one another." example:"1h"`
 
 	// Call says that it is under an idempotency key, see [store.Once].
 	Call error `json:"-"`
@@ -116,6 +117,13 @@ func (s *Schedule) parse() (delay.Request, error) {
 	when, err := s.When.Parse()
 	if err != nil {
 		return delay.Request{}, err
+	}
+	if s.MaxWait != "" {
+		bound, err := config.ParseDuration(s.MaxWait)
+		if err != nil {
+			return delay.Request{}, Invalid("max_wait", "max_wait "+err.Error())
+		}
+		when = when.MaxWait(bound)
 	}
 	body := []byte(s.Body)
 	switch {

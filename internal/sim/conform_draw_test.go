@@ -280,9 +280,9 @@ func (l *lane) dueMs() int64 {
 
 func (l *lane) when() when {
 	if l.in(2) {
-		return when{'+', one[int64](l, 0, 0, 1, 3, 20, 900, 61_000)}
+		return when{Mode: '+', Ms: one[int64](l, 0, 0, 1, 3, 20, 900, 61_000)}
 	}
-	return when{0, l.dueMs()}
+	return when{Ms: l.dueMs()}
 }
 
 func (l *lane) requests() (list []request) {
@@ -368,6 +368,11 @@ func (l *lane) replace() verb {
 	if l.in(10) {
 		v.OnceMs, v.Leaves = one[int64](l, 50, 90_000), one(l, "", "t", "f")
 	}
+	for i := range v.List {
+		if w := &v.List[i].When; w.Mode == '+' && l.in(3) {
+			w.Max = 1 + w.Ms + one[int64](l, 0, 1, 20, 900)
+		}
+	}
 	return l.call(v)
 }
 
@@ -441,11 +446,11 @@ func (l *lane) reschedule() verb {
 		switch {
 		case l.set == "outbox" && l.in(2):
 			r.Target = l.row(id)
-			r.Row, r.When = l.fresh(id), when{0, l.dueMs()}
+			r.Row, r.When = l.fresh(id), when{Ms: l.dueMs()}
 		case l.in(5):
 			r.Life = l.inForce(id)
 		case l.in(5):
-			r.When = when{'b', one[int64](l, 0, 5, -5, -math.MaxInt32*1000, 1000)}
+			r.When = when{Mode: 'b', Ms: one[int64](l, 0, 5, -5, -math.MaxInt32*1000, 1000)}
 		}
 		v.List = append(v.List, r)
 	}

@@ -479,7 +479,8 @@ func (v *replace) ask(o *oracle) any {
 			code, detail = was, wasDue
 		case e != nil && second && !once:
 			if code = store.Unknown; e.Token == r.Token {
-				if code, detail = store.Created, o.due(e); e.where != store.Waiting {
+				code, detail = store.Created, o.due(e)
+				if e.where != store.Waiting && r.When.Max == 0 {
 					detail = r.When.from(e.acceptedMs)
 				}
 			}
@@ -492,11 +493,16 @@ func (v *replace) ask(o *oracle) any {
 		case e == nil && v.Asks:
 			code = store.Absent
 		default:
+			accepted := o.accepts()
+			if r.When.Max > 0 && e != nil && e.where == store.Waiting {
+				accepted = e.acceptedMs
+				due = min(due, accepted+r.When.Max)
+			}
 			if code, detail = store.Created, due; e != nil {
 				code = store.Replaced
 				replaced++
 			}
-			steps = append(steps, func() { v.put(o, e, r, code, due) })
+			steps = append(steps, func() { v.put(o, e, r, code, due, accepted) })
 			earliest = min(earliest, due)
 		}
 		reply = append(reply, int64(code), detail)
@@ -514,7 +520,7 @@ func (v *replace) ask(o *oracle) any {
 }
 
 // put creates the message in the place of an old one.
-func (v *replace) put(o *oracle, old *entry, r request, code store.Code, due int64) {
+func (v *replace) put(o *oracle, old *entry, r request, code store.Code, due, accepted int64) {
 	tries := ""
 	if v.Run == 2 && v.OnceMs == 0 {
 		tries = "0 1 1 0" // Its first life may have ended already.
@@ -536,6 +542,7 @@ func (v *replace) put(o *oracle, old *entry, r request, code store.Code, due int
 		o.gone[r.Token], o.goneTTL[r.Token] = fmt.Sprintf("s%d %d", code, due), o.now()+v.OnceMs
 	}
 	o.create(r.note, due, tries)
+	o.messages[r.ID].acceptedMs = accepted
 }
 
 func (v *cancel) ask(o *oracle) any {

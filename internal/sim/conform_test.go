@@ -54,7 +54,7 @@ func TestPutMeetsItsOwnMessage(t *testing.T) {
 		{us: nowMs * 1000, verb: &fence{h.Epoch, "1|", true}},
 		{us: nowMs * 1000, verb: &reschedule{
 			head: h, Run: 1, TombMs: 60_000, Last: true, BytesMax: 1000,
-			List: []move{{Token: "r000000000000003", ID: "1", When: when{0, nowMs + 5}, Row: newer, Target: older}},
+			List: []move{{Token: "r000000000000003", ID: "1", When: when{Ms: nowMs + 5}, Row: newer, Target: older}},
 		}},
 		{us: nowMs * 1000, verb: &put{head: h, BytesMax: 1000, List: []row{
 			{note: note{ID: "1", Token: newer, Topic: "t"}, DueMs: nowMs + 5, Mark: "0"},

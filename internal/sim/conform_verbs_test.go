@@ -46,6 +46,7 @@ func (h head) span() string { return fmt.Sprintf("%d %d", h.Span[0], h.Span[1]) 
 type when struct {
 	Mode byte
 	Ms   int64
+	Max  int64 // of a replace with a delay: how long after the first one; 0: no bound
 }
 
 func (w when) String() string {
@@ -53,7 +54,11 @@ func (w when) String() string {
 	case 0:
 		return strconv.FormatInt(w.Ms, 10)
 	case '+':
-		return "+" + strconv.FormatInt(w.Ms, 10)
+		text := "+" + strconv.FormatInt(w.Ms, 10)
+		if w.Max > 0 {
+			text += "<" + strconv.FormatInt(w.Max, 10)
+		}
+		return text
 	}
 	return string(w.Mode) + strconv.FormatInt(w.Ms, 10)
 }

@@ -122,6 +122,7 @@ var untyped = map[string]map[string][]string{
 // worlds are what is there before a page is read, where that is more than an installed bridge.
 var worlds = map[string]func(*shell){
 	"docs/api.md":        (*shell).runsABridge,
+	"docs/debounce.md":   (*shell).runsABridge,
 	"docs/check.md":      (*shell).hasFaults,
 	"docs/encryption.md": (*shell).runsABridge,
 	"docs/operations.md": (*shell).configured,

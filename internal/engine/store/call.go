@@ -93,12 +93,19 @@ type params struct {
 type When struct {
 	Relative, FromOwn bool
 	Ms                int64
+	// MaxWait, unless 0, bounds a delay with which a message replaces another one: from the acceptance
+	// of the first of them.
+	MaxWait int64
 }
 
 // String is the form that the scripts take.
 func (w When) String() string {
 	if w.Relative {
-		return "+" + strconv.FormatInt(w.Ms, 10)
+		text := "+" + strconv.FormatInt(w.Ms, 10)
+		if w.MaxWait > 0 {
+			text += "<" + strconv.FormatInt(w.MaxWait, 10)
+		}
+		return text
 	}
 	if w.FromOwn {
 		return "b" + strconv.FormatInt(w.Ms, 10)

@@ -8,7 +8,9 @@
 --      topic is not replaced, which is answered 16  9 tombstone_ms if a created message leaves one, and
 --      a message that has one is not created again, else 0; with t where answer 3 leaves one, too, or f where
 --      it does and one that is there does not count; then per message: id,
---      when (due_ms, or "+" and a delay in ms), token .. encoded
+--      when (due_ms; "+" and a delay in ms; or that, "<" and how many ms after the message that it replaces was
+--      accepted it is due at the latest; then it keeps that message's acceptance, for the next one to count
+--      from), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
@@ -28,7 +30,8 @@ local kept_ms, of_all = string.match(ARGV[9], '^(%d+)(%a?)$')
 local topics, kept, prefix, late = limit(ARGV[8]), kept_ms ~= '0', version .. string.format('%013d', accepted_ms), {}
 for i = 10, #ARGV, 3 do
   local id, when, stored = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local due = string.byte(when) == 43 and accepted_ms + tonumber(string.sub(when, 2)) or tonumber(when)
+  local delay, bound = string.match(when, '^%+(%d+)<?(%d*)$')
+  local due = delay and accepted_ms + delay or tonumber(when)
   local token, code, detail = string.sub(stored, 1, 16), 0, 0
   local length = redis.call('HSTRLEN', KEYS[2], id) + redis.call('HSTRLEN', KEYS[5], id)
   if not seen[id] and (bytes == 0 or bytes + length <= bytes_max) then
@@ -46,7 +49,8 @@ for i = 10, #ARGV, 3 do
       code, detail = told and told + 0 or 1, told and told_due + 0 or due
     elseif theirs and second and not kept then
       -- Ours, or nobody can tell whose: an older version must not replace a newer one. A delay counts from when it was accepted.
-      if string.byte(when) == 43 then due = (tonumber(string.sub(before, 2, 14)) or accepted_ms) + tonumber(string.sub(when, 2)) end
+      -- With a bound, the message has the acceptance of an earlier one.
+      if bound == '' then due = (tonumber(string.sub(before, 2, 14)) or accepted_ms) + delay elseif bound then due = 0 end
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
     elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
       code = 16
@@ -56,7 +60,9 @@ for i = 10, #ARGV, 3 do
     elseif ask and not old and not dead then
       code = 11
     else
-      code, detail = old and 6 or 1, due
+      local first = old and bound and bound ~= '' and tonumber(string.sub(old, 2, 14))
+      if first then step.due, step.stored = math.min(due, first + bound), version .. string.sub(old, 2, 14) .. stored end
+      code, detail = old and 6 or 1, step.due
       local counts = old and redis.call('HGET', KEYS[3], id)
       step.unmark = counts
       if dead then code, step.dead, counts = 6, true, dead_counts end
@@ -65,7 +71,7 @@ for i = 10, #ARGV, 3 do
       if second and not dead and not kept then begun, maybe = '1', '1' end
       step.mark = maybe and maybe ~= '0' and '0 ' .. begun .. ' ' .. maybe .. ' 0'
       step.how = string.find(dead and dead_counts or counts or '', '^%d+ %d+ [1-9]') and 'C' or 'c'
-      step.trace, step.token = kept and string.format('s%d %d', code, due), token
+      step.trace, step.token = kept and string.format('s%d %d', code, step.due), token
       plan[#plan + 1] = step
       if code == 6 then replaced = replaced + 1 end
     end

@@ -1,0 +1,125 @@
+package delay_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
+)
+
+// TestDebounce puts a message off again and again, but never further than its bound after the first schedule.
+func TestDebounce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, message.NATS)
+	client, ref := w.client(t, delay.WithConflict(delay.Replace)), delay.Ref{ID: "a"}
+	schedule := func(body string, when delay.When) (delay.Result, delay.Info) {
+		t.Helper()
+		result, err := client.Schedule(t.Context(), delay.Message{ID: "a", Topic: "t", Body: []byte(body)}, when)
+		require.NoError(t, err)
+		info, err := client.Get(t.Context(), ref)
+		require.NoError(t, err)
+		require.Equal(t, body, string(info.Message.Body), "the last one's content")
+		require.Equal(t, result.DueAt, info.DueAt)
+		require.True(t, wait.Sleep(t.Context(), 2*time.Millisecond)) // The next one is in another millisecond.
+		return result, info
+	}
+	const hour = time.Hour
+	first, was := schedule("1", delay.After(hour).MaxWait(hour))
+	require.Equal(t, delay.Created, first.Status)
+	require.Equal(t, was.ScheduledAt.Add(hour), first.DueAt)
+	later, info := schedule("2", delay.After(hour).MaxWait(30*24*hour))
+	require.Equal(t, delay.Replaced, later.Status)
+	require.Greater(t, later.DueAt, first.DueAt, "it is put off")
+	require.Equal(t, was.ScheduledAt, info.ScheduledAt, "the first one's")
+	capped, info := schedule("3", delay.After(hour).MaxWait(hour))
+	require.Equal(t, first.DueAt, capped.DueAt, "an hour after the first one")
+	require.Equal(t, was.ScheduledAt, info.ScheduledAt)
+	at, info := schedule("4", delay.After(hour))
+	require.Greater(t, at.DueAt, first.DueAt)
+	require.Greater(t, info.ScheduledAt, was.ScheduledAt, "without a bound, it is a message of its own")
+	require.NoError(t, client.Cancel(t.Context(), ref))
+	anew, next := schedule("5", delay.After(hour).MaxWait(hour))
+	require.Equal(t, delay.Created, anew.Status)
+	require.Greater(t, next.ScheduledAt, info.ScheduledAt, "the first one again")
+}
+
+// writes tells of each write that has the text.
+type writes struct {
+	net.Conn
+
+	text string
+	told chan struct{}
+}
+
+func (w writes) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(w.text)) {
+		w.told <- struct{}{}
+	}
+	return w.Conn.Write(b)
+}
+
+// TestDebounceInFlight: what a call reports while the message is being published must not be lost.
+func TestDebounceInFlight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, message.NATS)
+	m, when := delay.Message{ID: "debounced", Topic: "t"}, delay.After(time.Hour).MaxWait(time.Hour)
+	_, err := w.client(t).Schedule(t.Context(), m, delay.At(time.UnixMilli(1000)))
+	require.NoError(t, err)
+	claims := w.claim(t)
+	_, err = w.client(t, delay.WithConflict(delay.Replace), delay.WithTimeout(50*time.Millisecond)).Schedule(t.Context(), m, when)
+	require.ErrorIs(t, err, delay.ErrTooLate)
+
+	told := make(chan struct{}, 1000)
+	rdb := redis.NewClient(&redis.Options{Addr: w.rdb.Options().Addr, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return writes{conn, m.ID, told}, err
+	}})
+	defer func() { require.NoError(t, rdb.Close()) }()
+	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(w.prefix), delay.WithConflict(delay.Replace), delay.WithTimeout(30*time.Second))
+	require.NoError(t, err)
+	type answer struct {
+		result delay.Result
+		err    error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		result, err := client.Schedule(t.Context(), m, when)
+		done <- answer{result, err}
+	}()
+	<-told
+	<-told // The first one met the message in flight.
+	w.settle(t, claims, message.Verdict{Verb: message.VerbAck, Published: true})
+	got := <-done
+	require.NoError(t, got.err)
+	require.Equal(t, delay.Created, got.result.Status)
+}
+
+// TestDebounceInvalid: a bound that could never hold is refused.
+func TestDebounceInvalid(t *testing.T) {
+	t.Parallel()
+	client, m := newWorld(t, message.NATS).client(t, delay.WithConflict(delay.Replace)), delay.Message{ID: "a", Topic: "t"}
+	for name, when := range map[string]delay.When{
+		"less than the delay": delay.After(time.Hour).MaxWait(time.Minute),
+		"negative":            delay.After(0).MaxWait(-1),
+		"without end":         delay.After(0).MaxWait(1 << 62),
+		"an instant":          delay.At(time.Now()).MaxWait(time.Hour),
+	} {
+		_, err := client.Schedule(t.Context(), m, when)
+		require.ErrorIs(t, err, delay.ErrInvalid, name)
+		require.ErrorContains(t, err, "max_wait", name)
+	}
+	when := delay.After(time.Minute).MaxWait(time.Hour)
+	results, err := client.ScheduleBatch(t.Context(), []delay.Request{{Message: m, When: when, Conflict: delay.Keep}})
+	require.NoError(t, err)
+	require.ErrorIs(t, results[0].Err, delay.ErrInvalid)
+	require.ErrorContains(t, results[0].Err, "max_wait")
+	require.ErrorIs(t, client.Reschedule(t.Context(), delay.Ref{ID: "a"}, when), delay.ErrInvalid)
+}
