@@ -21,7 +21,7 @@ var (
 // parseAck says what the answer to a publish means. last keeps the name of the stream
 // that was seen last, since it is usually the same and need not be allocated again.
 func parseAck(m *natsgo.Msg, last *string) sinks.Outcome {
-	if stream, sequence, ok := cutPlainAck(m.Data); ok {
+	if stream, sequence, ok := cutPlainAck(m.Data, *last); ok {
 		if *last != string(stream) {
 			*last = string(stream)
 		}
@@ -55,13 +55,13 @@ func stored(stream string, sequence uint64) sinks.Outcome {
 
 // cutPlainAck recognises {"stream":"S","seq":1}, with or without a space: nearly all
 // answers look so, and decoding JSON costs more than everything else that is done
-// about an ack. What differs is left to the decoder.
-func cutPlainAck(data []byte) (stream []byte, sequence uint64, ok bool) {
+// about an ack. What differs is left to the decoder. last is a stream that was plain.
+func cutPlainAck(data []byte, last string) (stream []byte, sequence uint64, ok bool) {
 	rest, isAck := bytes.CutPrefix(data, []byte(`{"stream":"`))
 	stream, rest, _ = bytes.Cut(rest, []byte(`",`))
 	digits, isSequence := bytes.CutPrefix(bytes.TrimPrefix(rest, []byte(` `)), []byte(`"seq":`))
 	digits, isAll := bytes.CutSuffix(digits, []byte(`}`))
 	sequence, err := strconv.ParseUint(string(digits), 10, 64)
-	isPlain := len(stream) > 0 && !bytes.ContainsFunc(stream, func(r rune) bool { return r < ' ' || r == '\\' || r == '"' })
+	isPlain := len(stream) > 0 && (string(stream) == last || !bytes.ContainsFunc(stream, func(r rune) bool { return r < ' ' || r == '\\' || r == '"' }))
 	return stream, sequence, isAck && isSequence && isAll && isPlain && err == nil && digits[0] != '0'
 }

@@ -33,11 +33,10 @@ type connection struct {
 	writer writer        // of the holder of the turn
 
 	mu            sync.Mutex
-	number        uint64                 // of the message that was handed over last
-	waiting       map[uint64]publication // by number
-	reached       uint64                 // the highest number that was answered
-	reachedBefore uint64                 // at the last tick
-	ticks         uint64                 // since the connection was made
+	waiting       publications
+	reached       uint64 // the highest number that was answered
+	reachedBefore uint64 // at the last tick
+	ticks         uint64 // since the connection was made
 	denied        denials
 
 	work   sync.WaitGroup
@@ -50,7 +49,7 @@ func openConnection(root context.Context, config *Config, server string, logger 
 	l := &connection{
 		root: root, logger: logger, timeout: config.PublishTimeout, down: make(chan struct{}),
 		inbox: natsgo.NewInbox() + ".", drained: make(chan struct{}), questions: newQuestions(),
-		turn: make(chan struct{}, 1), waiting: map[uint64]publication{}, denied: newDenials(),
+		turn: make(chan struct{}, 1), denied: newDenials(),
 		writer: newWriter(),
 	}
 	nc, err := config.connect(&dialer{ctx: root, wrap: l.watchSocket}, server, l.options)

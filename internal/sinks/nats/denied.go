@@ -80,9 +80,9 @@ func (c *connection) onError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) 
 func (c *connection) judgeDenials() {
 	for subject, d := range c.denied.open {
 		var unanswered []uint64
-		for number, w := range c.waiting {
+		for w := range c.waiting.all() {
 			if w.submission.batch[w.index].Topic == subject {
-				unanswered = append(unanswered, number)
+				unanswered = append(unanswered, w.number)
 			}
 		}
 		outcome := classify(d.err)

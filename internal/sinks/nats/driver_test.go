@@ -56,7 +56,7 @@ func TestTheServersAck(t *testing.T) {
 	for number := uint64(1); number <= 11; number++ {
 		answer, err := nc.Request(name, nil, time.Minute)
 		require.NoError(t, err)
-		stream, sequence, isPlain := cutPlainAck(answer.Data)
+		stream, sequence, isPlain := cutPlainAck(answer.Data, "")
 		require.True(t, isPlain, "each ack costs the decoder's time: %s", answer.Data)
 		require.Equal(t, name, string(stream))
 		require.Equal(t, number, sequence)

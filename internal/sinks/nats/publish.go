@@ -38,6 +38,7 @@ type submission struct {
 type publication struct {
 	submission *submission
 	index      int
+	number     uint64 // which its answer bears
 	since      uint64 // from which tick of the connection on its time counts
 }
 
@@ -129,17 +130,15 @@ func (c *submission) send(ctx context.Context, i int) error {
 func (c *connection) await(ctx context.Context, w publication) (number uint64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.waiting) >= waitingMost {
+	for c.waiting.count == waitingMost {
 		c.mu.Unlock()
 		err = c.pause(ctx)
 		if c.mu.Lock(); err != nil {
 			return 0, err
 		}
 	}
-	c.number++
 	w.since = c.ticks
-	c.waiting[c.number] = w
-	return c.number, nil
+	return c.waiting.add(w), nil
 }
 
 // writer turns messages into the client's form. Its memory is used again for
@@ -187,8 +186,7 @@ func (c *connection) onAck(m *natsgo.Msg) {
 
 // settle ends the wait for an answer, if it has not ended. It is called with c.mu held.
 func (c *connection) settle(number uint64, outcome sinks.Outcome) {
-	if w, ok := c.waiting[number]; ok {
-		delete(c.waiting, number)
+	if w, ok := c.waiting.remove(number); ok {
 		w.submission.settle(w.index, outcome)
 	}
 }

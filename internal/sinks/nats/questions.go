@@ -36,11 +36,10 @@ func newQuestions() questions { return questions{waiting: map[string][]publicati
 // explain settles a message that had no responders, later, when the reason is known.
 // It does not block, and is called with c.mu held.
 func (c *connection) explain(number uint64) {
-	w, ok := c.waiting[number]
+	w, ok := c.waiting.remove(number)
 	if !ok {
 		return
 	}
-	delete(c.waiting, number)
 	subject := w.submission.batch[w.index].Topic
 	q := &c.questions
 	q.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/sinks"
@@ -29,6 +30,50 @@ var (
 	// errSilent ends a connection on which nothing at all is heard.
 	errSilent = errors.New("nothing received within the publish timeout")
 )
+
+// publications are the messages that were handed over and have no answer. Numbers grow by one, and answers come
+// mostly in that order, so each number has its place in a ring, which costs less than a map.
+type publications struct {
+	ring  [waitingMost]publication
+	count int
+	last  uint64 // the number that was given last
+}
+
+func (p *publications) place(number uint64) *publication { return &p.ring[number%waitingMost] }
+
+// add numbers a message, of which there are fewer than waitingMost.
+func (p *publications) add(w publication) uint64 {
+	for p.last++; p.place(p.last).submission != nil; { // An older one still waits there.
+		p.last++
+	}
+	w.number = p.last
+	*p.place(p.last) = w
+	p.count++
+	return p.last
+}
+
+// remove takes out the message of that number, if it is there.
+func (p *publications) remove(number uint64) (w publication, ok bool) {
+	if w = *p.place(number); w.submission == nil || w.number != number {
+		return publication{}, false
+	}
+	*p.place(number) = publication{}
+	p.count--
+	return w, true
+}
+
+// all are those that are there, the last ones first. The loop may change and remove the one that it has.
+func (p *publications) all() iter.Seq[*publication] {
+	return func(yield func(*publication) bool) {
+		for number, left := p.last, p.count; left > 0; number-- {
+			if w := p.place(number); w.submission != nil {
+				if left--; !yield(w) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // pause waits for a moment, for answers.
 func (c *connection) pause(ctx context.Context) error {
@@ -72,9 +117,9 @@ func (c *submission) end(err error, whole bool) {
 	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: why(err), Err: err, Whole: whole}
 	c.connection.mu.Lock()
 	defer c.connection.mu.Unlock()
-	for number, w := range c.connection.waiting {
+	for w := range c.connection.waiting.all() {
 		if w.submission == c {
-			c.connection.giveUp(number, outcome)
+			c.connection.giveUp(w.number, outcome)
 		}
 	}
 	outcome.Class = sinks.Unavailable
@@ -111,10 +156,9 @@ func (c *connection) tick() (isDead bool) {
 	c.ticks++
 	isMoving := takesBytes || c.reached > c.reachedBefore
 	c.reachedBefore = c.reached
-	for number, w := range c.waiting {
-		if isMoving && number > c.reached {
+	for w := range c.waiting.all() {
+		if isMoving && w.number > c.reached {
 			w.since = c.ticks
-			c.waiting[number] = w
 		}
 		if c.ticks-w.since <= ticksOfTimeout {
 			continue
@@ -122,7 +166,7 @@ func (c *connection) tick() (isDead bool) {
 		if socket.silence() >= c.timeout {
 			return true
 		}
-		c.giveUp(number, classify(fmt.Errorf("subject %s: %w", w.submission.batch[w.index].Topic, errNoAnswer)))
+		c.giveUp(w.number, classify(fmt.Errorf("subject %s: %w", w.submission.batch[w.index].Topic, errNoAnswer)))
 	}
 	return false
 }
