@@ -103,7 +103,7 @@ func (s *observation) clock(ctx context.Context, n node) {
 // config asks for what INFO does not tell. Who may not ask is not told more.
 func (n node) config(ctx context.Context, info Info, want Want) []check.Finding {
 	values := map[string]string{}
-	for _, name := range []string{"appendfsync", "min-replicas-to-write", "lua-time-limit"} {
+	for _, name := range []string{"appendfsync", "aof-load-truncated", "min-replicas-to-write", "lua-time-limit"} {
 		answer, err := n.ConfigGet(ctx, name).Result()
 		if err != nil {
 			return nil // The documented user may not, and managed servers have no such command.
@@ -123,6 +123,12 @@ func (n node) config(ctx context.Context, info Info, want Want) []check.Finding 
 			What:   "appendfsync is no",
 			Why:    "a crash of the machine loses what the kernel has not written yet, half a minute and more",
 			Remedy: "CONFIG SET appendfsync everysec, or always",
+		}),
+		when((values["appendfsync"] == "always" || want.Fsync) && values["aof-load-truncated"] == "yes" && info["aof_enabled"] == "1", check.Finding{
+			Level: check.Warning, Code: "redis_aof_truncated",
+			What:   "aof-load-truncated is yes",
+			Why:    "a power cut may leave half a script at the end of the file, and the restart after the next one runs that half, which loses messages",
+			Remedy: "CONFIG SET aof-load-truncated no, the same in redis.conf, and redis-check-aof --fix when Redis refuses its file",
 		}),
 		when(values["min-replicas-to-write"] == "0" && info.number("connected_slaves") > 0, check.Finding{
 			Level: check.Warning, Code: "redis_min_replicas",

@@ -39,6 +39,8 @@ func TestRedis(t *testing.T) {
 		"wrong password":   {append(fit, "--requirepass", "secret"), "", "redis://:hidden@%s/0", "", []string{"error redis_login"}, "WRONGPASS"},
 		"no password":      {append(fit, "--requirepass", "secret"), "", "", "", []string{"error redis_login"}, "NOAUTH"},
 		"fsync no":         {append(fit, "--appendfsync", "no"), "", "", "", []string{"warning redis_fsync", "warning redis_replica"}, "appendfsync"},
+		"torn file":        {append(fit, "--appendfsync", "always"), "", "", "", []string{"warning redis_aof_truncated", "warning redis_replica"}, "aof-load-truncated"},
+		"whole file":       {append(fit, "--appendfsync", "always", "--aof-load-truncated", "no"), "", "", "", []string{"warning redis_replica"}, "no replica"},
 		"replica":          {append(fit, "--replicaof", "127.0.0.1 1"), "", "", "", []string{"error redis_mode"}, "replica"},
 		"too few replicas": {fit, "", "", ", durability: replicas, replicas: 2", []string{"error redis_replicas", "warning redis_replica"}, "asks for 2"},
 		"script limit":     {append(fit, "--lua-time-limit", "5"), "", "", "", []string{"warning redis_replica", "warning redis_script_limit"}, "no replica"},
