@@ -91,7 +91,7 @@ func (c *Client) scheduleOrCompensate(ctx context.Context, requests []Request) (
 	var sending sync.WaitGroup
 	slots := make(chan struct{}, compensators)
 	for i := range results {
-		if ctx.Err() != nil || results[i].Err == nil || !provablyNot(results[i].Err) || c.policy(&requests[i]) == Replace {
+		if ctx.Err() != nil || results[i].Err == nil || !provablyNot(results[i].Err) || c.policy(&requests[i]) == Replace || isNamed(requests[i].Repeat) {
 			continue
 		}
 		slots <- struct{}{}

@@ -119,7 +119,7 @@ func (w When) Spread(over time.Duration) When {
 // that this has replaced with a MaxWait, and so on; consumers get its time as [HeaderScheduledAt]. Once the
 // message is published or cancelled, the next schedule is the first one again. While it is in flight, Schedule
 // waits for its end, so what a call reports is never lost; it answers [ErrTooLate] if that takes longer than
-// [WithTimeout], or if the call is a [Repeat]. [ErrInvalid] if d is less than the delay, or for any other due time
+// [WithTimeout], or if the call is a [Repeat] or has a name ([Once]). [ErrInvalid] if d is less than the delay, or for any other due time
 // or policy. A d of 0 is no bound.
 func (w When) MaxWait(d time.Duration) When {
 	w.maxWait = d
