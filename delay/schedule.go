@@ -13,7 +13,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/tracing"
-	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // Schedule accepts a message that is published when it is due.
@@ -93,7 +92,6 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 
 // debounce repeats what met a message in flight though it has a [When.MaxWait], until that one has ended or ctx ends.
 func (c *Client) debounce(ctx context.Context, list []store.Request, answers []store.Answer) {
-	pause := wait.Backoff{Initial: 5 * time.Millisecond, Limit: 200 * time.Millisecond}
 	for {
 		var late []store.Request
 		var places []int
@@ -102,7 +100,10 @@ func (c *Client) debounce(ctx context.Context, list []store.Request, answers []s
 				late, places = append(late, r), append(places, i)
 			}
 		}
-		if len(late) == 0 || !wait.Sleep(ctx, pause.Next()) {
+		if len(late) == 0 {
+			return
+		}
+		if store.RestUntilAgain(ctx, time.Now()); ctx.Err() != nil {
 			return
 		}
 		for n, answer := range c.queue.Schedule(ctx, late, true, c.confirm) {

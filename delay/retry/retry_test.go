@@ -98,7 +98,8 @@ func TestNames(t *testing.T) {
 	r := newRetrier(t, queue, retry.Policy{Limit: 3})
 	refs := map[delay.Ref]bool{}
 	for _, m := range []retry.Message{
-		{Name: strings.Repeat("a", 300), Topic: "t"}, {Name: strings.Repeat("a", 301), Topic: "t"},
+		{Name: strings.Repeat("a", 300), Topic: "t"},
+		{Name: strings.Repeat("a", 301), Topic: "t"},
 		{Topic: "t", Headers: map[string]string{delay.HeaderUID: "u"}},
 	} {
 		out, err := r.Retry(t.Context(), m, errors.New(strings.Repeat("ü\x00", 300)))
