@@ -42,12 +42,12 @@ func Repeat(err error) CallOption { return func(o *callOptions) { o.earlier = er
 // Once names a call, so that it has one effect, in whichever process and however often it is made: for the time
 // given, from one minute to 30 days, Redis remembers what the first one has answered, in the same step in which it was
 // done. A further call of that name changes nothing and gets that answer, whatever has become of the message
-// since; also the answers [ErrDuplicate], [ErrTooLate] and [ErrNotFound] are kept.
+// since; also the answers [ErrDuplicate], [ErrTooLate] and [ErrNotFound] are kept, but for that of a dead letter in the way.
 //
 //	res, err := client.Schedule(ctx, m, when, delay.Once("payment-7 failed", 24*time.Hour))
 //
 // A name has 1 to 255 bytes, and belongs to a queue, a verb and an identity, so the message needs an ID. It takes about 250
-// bytes of Redis. The call is not compensated, see [WithCompensation]. A failover that loses the
+// bytes of Redis, and shards that a smaller number has left stay in use for as long. The call is not compensated, see [WithCompensation]. A failover that loses the
 // message loses its trace, too.
 func Once(name string, remember time.Duration) CallOption {
 	return func(o *callOptions) { o.earlier = &namedCall{name, remember} }

@@ -300,11 +300,53 @@ func (s *story) send(conflict delay.Conflict, m delay.Message, l *life, when del
 	}
 	client, _ := s.client(conflict)
 	var result delay.Result
+	name := delay.Once(l.body, 20*time.Minute)
+	if s.chance(8) {
+		s.in("has a name", func() { l.isOnce = true })
+	}
 	err := s.repeats("schedule "+l.body, l.ask, func(ctx context.Context, opts ...delay.CallOption) (err error) {
+		isAgain := len(opts) > 0
+		if l.isOnce {
+			opts = []delay.CallOption{name}
+		}
 		result, err = client.Schedule(ctx, m, when, opts...)
+		if l.isOnce && isAgain && err != nil && !isAnswer(err) { // It says nothing of the calls before it.
+			err = fmt.Errorf("%w: %w", delay.ErrUnknown, err)
+		}
 		return err
 	})
 	s.in("scheduled", func() { s.w.model.scheduled(l, result, err) })
+	if l.isOnce && s.chance(2) {
+		s.once(conflict, m, l, when, name, result, err)
+	}
+}
+
+// isAnswer reports whether a call with a name has told what became of it.
+func isAnswer(err error) bool {
+	return delay.Done(err) || errors.Is(err, delay.ErrDuplicate) || errors.Is(err, delay.ErrTooLate)
+}
+
+// once makes a call with a name once more, mostly by another process.
+func (s *story) once(conflict delay.Conflict, m delay.Message, l *life, when delay.When, name delay.CallOption, first delay.Result, was error) {
+	isDone := delay.Done(was) && first.Status != delay.Existing
+	if !isDone && !errors.Is(was, delay.ErrUnknown) && !errors.Is(was, delay.ErrForgotten) {
+		return // It was refused, which a loss of the trace would undo.
+	}
+	s.rest(between(s.random, time.Millisecond, 3*time.Minute))
+	client := s.w.plan.producers[s.random.IntN(len(s.w.plan.producers))].clients[conflict]
+	ctx, cancel := s.call()
+	defer cancel()
+	s.in("does it again", func() { l.ask.isUnderWay = true }) // That an effect is the second one, is for the life to say.
+	result, err := client.Schedule(ctx, m, when, name)
+	s.answered("schedule "+l.body+" once more", err)
+	s.in("has done it again", func() {
+		l.ask.isUnderWay = false
+		isKnown := l.ask.who.restored < l.ask.began && !s.w.model.was(l.ask.began, "wipe") && !s.w.model.clockWasSet(l.ask.began-time.Minute)
+		isSame := result.Status == first.Status && result.DueAt.Equal(first.DueAt)
+		if isDone && isKnown && isAnswer(err) && !isSame {
+			s.w.fail("I10: %s was answered %s, %s, %q, and once more %s, %s, %q", l, first.Status, s.w.model.stamp(first.DueAt), textOf(was), result.Status, s.w.model.stamp(result.DueAt), textOf(err))
+		}
+	})
 }
 
 // scheduled judges what a schedule was answered.
