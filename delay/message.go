@@ -153,7 +153,7 @@ func (w When) Check() error {
 		return invalid("due", "", "none was given: use After or At")
 	}
 	if w.maxWait != 0 {
-		return invalid("max_wait", w.maxWait.String(), "only a schedule by the client with the policy Replace has one")
+		return invalid("max_wait", w.maxWait.String(), "only a schedule with the policy Replace may have one")
 	}
 	return nil
 }
