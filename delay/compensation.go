@@ -120,7 +120,7 @@ func (c *Client) compensateOne(ctx context.Context, start time.Time, request *Re
 		result.Err = err
 		return
 	}
-	m, err := c.toMessage(&request.Message, result.Ref.ID)
+	m, err := c.toMessage(&request.Message, result.Ref.ID, false)
 	if err != nil {
 		result.Err = fmt.Errorf("%w: %w", ErrInvalid, err)
 		return

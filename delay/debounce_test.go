@@ -38,17 +38,48 @@ func TestDebounce(t *testing.T) {
 	later, info := schedule("2", delay.After(hour).MaxWait(30*24*hour))
 	require.Equal(t, delay.Replaced, later.Status)
 	require.Greater(t, later.DueAt, first.DueAt, "it is put off")
-	require.Equal(t, was.ScheduledAt, info.ScheduledAt, "the first one's")
-	capped, info := schedule("3", delay.After(hour).MaxWait(hour))
+	require.Greater(t, info.ScheduledAt, was.ScheduledAt)
+	require.Empty(t, info.Message.Headers)
+	capped, _ := schedule("3", delay.After(hour).MaxWait(hour))
 	require.Equal(t, first.DueAt, capped.DueAt, "an hour after the first one")
-	require.Equal(t, was.ScheduledAt, info.ScheduledAt)
-	at, info := schedule("4", delay.After(hour))
-	require.Greater(t, at.DueAt, first.DueAt)
-	require.Greater(t, info.ScheduledAt, was.ScheduledAt, "without a bound, it is a message of its own")
+	anew, _ := schedule("4", delay.After(hour))
+	require.Greater(t, anew.DueAt, first.DueAt, "without a bound")
+	next, info := schedule("5", delay.After(hour).MaxWait(hour))
+	require.Equal(t, info.ScheduledAt.Add(hour), next.DueAt, "the first one again")
 	require.NoError(t, client.Cancel(t.Context(), ref))
-	anew, next := schedule("5", delay.After(hour).MaxWait(hour))
-	require.Equal(t, delay.Created, anew.Status)
-	require.Greater(t, next.ScheduledAt, info.ScheduledAt, "the first one again")
+	again, info := schedule("6", delay.After(hour).MaxWait(hour))
+	require.Equal(t, delay.Created, again.Status)
+	require.Equal(t, info.ScheduledAt.Add(hour), again.DueAt, "and again")
+}
+
+// TestFirstAt: consumers are told when the first one was scheduled, also of a message with tags that was rescheduled.
+func TestFirstAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, message.NATS)
+	client, ref := w.client(t, delay.WithConflict(delay.Replace)), delay.Ref{ID: "a"}
+	m := delay.Message{ID: "a", Topic: "t", Tags: []string{"tag"}, Headers: map[string]string{"own": "x"}}
+	_, err := client.Schedule(t.Context(), m, delay.After(time.Hour).MaxWait(time.Hour))
+	require.NoError(t, err)
+	info, err := client.Get(t.Context(), ref)
+	require.NoError(t, err)
+	require.True(t, wait.Sleep(t.Context(), 2*time.Millisecond))
+	require.NoError(t, client.Reschedule(t.Context(), ref, delay.After(2*time.Hour)))
+	_, err = client.Schedule(t.Context(), m, delay.After(0).MaxWait(time.Hour))
+	require.NoError(t, err)
+	headers := map[string]string{}
+	for _, claim := range w.claim(t) {
+		for _, m := range claim.Messages {
+			for _, h := range m.PublishedHeaders() {
+				headers[h.Name] = h.Value
+			}
+		}
+	}
+	require.Equal(t, info.ScheduledAt.UTC().Format(message.TimeFormat), headers[delay.HeaderFirstAt])
+	require.Equal(t, "x", headers["own"])
+	require.Equal(t, "tag", headers[delay.HeaderTags])
+	m.Headers = map[string]string{delay.HeaderFirstAt: "1"}
+	_, err = client.Schedule(t.Context(), m, delay.After(0))
+	require.ErrorIs(t, err, delay.ErrInvalid)
 }
 
 // writes tells of each write that has the text.

@@ -131,7 +131,7 @@ func (c *Client) livingInfo(ref Ref, found *inspect.Snapshot) (Info, error) {
 	}
 	uid := found.UID()
 	headers, _ := message.CutUID(found.Headers)
-	headers, tags := message.CutTags(headers)
+	headers, tags := message.CutTags(message.CutFirst(headers))
 	headers, late, _ := message.CutLate(headers) // It was checked when it was scheduled.
 	info := Info{
 		Message:     Message{ID: ref.ID, Key: ref.Key, Topic: found.Topic, Headers: headers, Body: found.Body, Tags: tags, Late: Late{After: late.After, Then: LateAction(late.Then)}},

@@ -30,6 +30,9 @@ const (
 	// HeaderTags are [Message.Tags], HeaderLate is [Message.Late].
 	HeaderTags = message.HeaderTags
 	HeaderLate = message.HeaderLate
+	// HeaderFirstAt is when the first of the messages was accepted that have replaced one another
+	// with a [When.MaxWait], in the form of HeaderDueAt.
+	HeaderFirstAt = message.HeaderFirstAt
 )
 
 // Delivery is what the headers tell a consumer of a published message.

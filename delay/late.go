@@ -29,8 +29,11 @@ type Late struct {
 }
 
 // headers returns the message's own headers and the reserved ones for Tags and Late.
-func (m *Message) headers() (map[string]string, error) {
+func (m *Message) headers(isBounded bool) (map[string]string, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
+	if err == nil {
+		headers, err = message.WithFirst(headers, isBounded)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -115,9 +115,8 @@ func (w When) Spread(over time.Duration) When {
 }
 
 // MaxWait debounces: each schedule with [After] and [Replace] puts the message off once more, but its due
-// time is at most d after the first one. The first one is the schedule of the message that waits now, or of the one
-// that this has replaced with a MaxWait, and so on; consumers get its time as [HeaderScheduledAt]. Once the
-// message is published or cancelled, the next schedule is the first one again. While it is in flight, Schedule
+// time is at most d after the first one; consumers get the first one's time as [HeaderFirstAt]. Once the
+// message is published, cancelled, or replaced without a MaxWait, the next schedule is the first one again. While it is in flight, Schedule
 // waits for its end, so what a call reports is never lost; it answers [ErrTooLate] if that takes longer than
 // [WithTimeout], or if the call is a [Repeat] or has a name ([Once]). [ErrInvalid] if d is less than the delay, or for any other due time
 // or policy. A d of 0 is no bound.

@@ -148,7 +148,7 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 		}
 		request := store.Request{Message: &messages[i]}
 		var err error
-		if messages[i], err = c.toMessage(&requests[i].Message, results[i].Ref.ID); err == nil {
+		if messages[i], err = c.toMessage(&requests[i].Message, results[i].Ref.ID, requests[i].When.maxWait != 0); err == nil {
 			c.spans.Mark(ctx, &messages[i], maxSize)
 			err = request.Message.Validate(layout.Sink, maxSize)
 		}
@@ -175,8 +175,8 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 }
 
 // toMessage returns the message as it is stored: sealed, if the client has keys.
-func (c *Client) toMessage(m *Message, id string) (message.Message, error) {
-	headers, err := m.headers()
+func (c *Client) toMessage(m *Message, id string, isBounded bool) (message.Message, error) {
+	headers, err := m.headers(isBounded)
 	stored := message.Message{Queue: c.queue.Name(), ID: id, Key: m.Key, Topic: m.Topic, Headers: headers, Body: m.Body}
 	if err == nil {
 		err = seal.Seal(c.extras.keys, &stored)

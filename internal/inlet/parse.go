@@ -45,7 +45,7 @@ var ops = []string{OpSchedule, OpCancel, OpReschedule}
 // ofPublished are headers of a published message that are of no use here: a consumer may
 // publish to an inlet what it got.
 var ofPublished = []string{
-	message.HeaderUID, message.HeaderQueue, message.HeaderDueAt, message.HeaderScheduledAt, message.HeaderAttempt,
+	message.HeaderUID, message.HeaderQueue, message.HeaderDueAt, message.HeaderScheduledAt, message.HeaderAttempt, message.HeaderFirstAt,
 }
 
 // Rules are what an inlet adds to what its messages say.

@@ -37,7 +37,7 @@ type Message struct {
 // ViewMessage is a message of the store; reason says which part of it cannot be read.
 func ViewMessage(found *inspect.Snapshot, state inspect.State) Message {
 	headers, _ := message.CutUID(found.Headers)
-	headers, tags := message.CutTags(headers)
+	headers, tags := message.CutTags(message.CutFirst(headers))
 	if headers == nil {
 		headers = map[string]string{}
 	}

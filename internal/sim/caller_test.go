@@ -294,10 +294,14 @@ func (s *story) scheduleAs(conflict delay.Conflict, topic string, d time.Duratio
 }
 
 func (s *story) send(conflict delay.Conflict, m delay.Message, l *life, when delay.When, promised promise) {
-	l.promise = promised
 	if conflict == delay.Replace {
 		l.ask.verb = "replace"
+		if promised.isDelay && s.chance(2) { // It debounces.
+			promised.maxWait = promised.delay + between(s.random, time.Millisecond, 20*time.Second)
+			when = when.MaxWait(promised.maxWait)
+		}
 	}
+	l.promise = promised
 	client, _ := s.client(conflict)
 	var result delay.Result
 	name := delay.Once(l.body, 20*time.Minute)

@@ -60,6 +60,7 @@ type entry struct {
 	where      store.Code // Waiting, InFlight, Dead
 	uid        string     // the first token, where it has another one by now
 	acceptedMs int64
+	firstMs    int64  // of a replace with a bound: of the first one
 	score      int64  // where it waits; of a dead letter, when it was due
 	tries      string // as they are stored
 	reason     string // of a dead letter
@@ -108,6 +109,9 @@ func (e *entry) stored() string {
 	headers := map[string]string{}
 	if e.uid != "" {
 		headers[message.HeaderUID] = e.uid
+	}
+	if e.firstMs != 0 {
+		headers[message.HeaderFirstAt] = fmt.Sprintf("%013d", e.firstMs)
 	}
 	return fmt.Sprintf("%s%013d", message.FormatVersion, e.acceptedMs) + string(message.Encode(e.Token, e.headed(headers)))
 }
@@ -493,16 +497,18 @@ func (v *replace) ask(o *oracle) any {
 		case e == nil && v.Asks:
 			code = store.Absent
 		default:
-			accepted := o.accepts()
-			if r.When.Max > 0 && e != nil && e.where == store.Waiting {
-				accepted = e.acceptedMs
-				due = min(due, accepted+r.When.Max)
+			first := int64(0)
+			if r.When.Max > 0 {
+				if first = o.accepts(); e != nil && e.where == store.Waiting && e.firstMs != 0 {
+					first = e.firstMs
+				}
+				due = min(due, first+r.When.Max)
 			}
 			if code, detail = store.Created, due; e != nil {
 				code = store.Replaced
 				replaced++
 			}
-			steps = append(steps, func() { v.put(o, e, r, code, due, accepted) })
+			steps = append(steps, func() { v.put(o, e, r, code, due, first) })
 			earliest = min(earliest, due)
 		}
 		reply = append(reply, int64(code), detail)
@@ -520,7 +526,7 @@ func (v *replace) ask(o *oracle) any {
 }
 
 // put creates the message in the place of an old one.
-func (v *replace) put(o *oracle, old *entry, r request, code store.Code, due, accepted int64) {
+func (v *replace) put(o *oracle, old *entry, r request, code store.Code, due, first int64) {
 	tries := ""
 	if v.Run == 2 && v.OnceMs == 0 {
 		tries = "0 1 1 0" // Its first life may have ended already.
@@ -542,7 +548,7 @@ func (v *replace) put(o *oracle, old *entry, r request, code store.Code, due, ac
 		o.gone[r.Token], o.goneTTL[r.Token] = fmt.Sprintf("s%d %d", code, due), o.now()+v.OnceMs
 	}
 	o.create(r.note, due, tries)
-	o.messages[r.ID].acceptedMs = accepted
+	o.messages[r.ID].firstMs = first
 }
 
 func (v *cancel) ask(o *oracle) any {

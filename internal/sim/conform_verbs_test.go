@@ -94,6 +94,13 @@ type request struct {
 	When when
 }
 
+func (r request) encode() string {
+	if r.When.Max == 0 {
+		return r.note.encode()
+	}
+	return string(message.Encode(r.Token, r.headed(map[string]string{message.HeaderFirstAt: fmt.Sprintf("%013d", 0)})))
+}
+
 func topics(list []string) string {
 	var b strings.Builder
 	for _, topic := range list {

@@ -54,6 +54,7 @@ type life struct {
 	isNever    bool          // it was certainly not created
 	created    int           // so often
 	took       *life         // the one whose place it took
+	first      time.Time     // from when a bound counts, by Redis' clock
 	dues       []dueSince    // the last one is in force
 	isFixed    bool          // its due time was never changed
 	isLoose    bool          // a failover or a wipe has taken back some of it

@@ -770,6 +770,7 @@ func (m *model) rowCame(p *place, before, now facts, script string) {
 		m.w.fail("I11: a %s brings %s back, of which a copy is out, and does not mark it", script, l)
 	}
 	l.took = before.life
+	l.first = m.w.redis.clock().Truncate(time.Microsecond)
 	if l.created++; l.created > 1 {
 		l.isAgain, l.isFixed = true, false
 	}

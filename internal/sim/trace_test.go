@@ -258,6 +258,8 @@ func (r *recorder) runs(script string, reply []any) {
 			r.leaves(id, "an earlier layout")
 		case a == nil:
 			r.leaves(id, "calls for many")
+		case code == 3 && a.life != nil && a.life.promise.maxWait > 0: // The SDK asks again, under another token.
+			r.leaves(id, "debounced in flight")
 		case codes[code] == "":
 			r.leaves(id, "answers about topics and dead letters")
 		}
@@ -270,10 +272,8 @@ func (r *recorder) runs(script string, reply []any) {
 		if a.life != nil {
 			promised = a.life.promise
 		}
-		if s.Asked = r.sinceBegan(promised.at.UnixMilli()); promised.isDelay {
-			s.Asked = r.sinceBegan(r.m.w.redis.clock().Add(promised.delay).UnixMilli())
-		} else if promised.at.IsZero() {
-			s.Asked = 0
+		if promised.isDelay || !promised.at.IsZero() {
+			s.Asked = r.sinceBegan(r.m.asked(a.life, promised).UnixMilli())
 		}
 		r.add(t, s)
 	}

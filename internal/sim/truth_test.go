@@ -66,6 +66,8 @@ type promise struct {
 	isDelay bool
 	delay   time.Duration
 	at      time.Time
+	// maxWait, unless 0, bounds a delay: from the first of the messages that have replaced one another so.
+	maxWait time.Duration
 }
 
 // ask is one call of a caller with all its repetitions: it may have one effect, while it is
@@ -271,7 +273,10 @@ func (m *model) came(p *place, before, now facts, script string) {
 			}
 		}
 	}
-	l.took = before.life
+	l.took, l.first = before.life, m.w.redis.clock().Truncate(time.Microsecond)
+	if l.promise.maxWait > 0 && before.state == waiting && before.life.promise.maxWait > 0 {
+		l.first = before.life.first
+	}
 	m.did["scheduled"]++
 	if text, ok := m.w.redis.server.field(p.base+"meta", "budget"); ok && !m.w.redis.server.isSecond && before.state == absent {
 		most, _, _ := strings.Cut(text, " ")
@@ -306,14 +311,25 @@ func (m *model) cameAgain(now facts) {
 
 // setDue judges the due time that is in force from now on.
 func (m *model) setDue(l *life, score int64, promised promise, at time.Duration) {
-	due, least := time.UnixMilli(score), promised.at
-	if promised.isDelay {
-		least = m.w.redis.clock().Truncate(time.Microsecond).Add(promised.delay)
-	}
+	due, least := time.UnixMilli(score), m.asked(l, promised)
 	if late := due.Sub(least); late < 0 || late > 2*time.Millisecond {
 		m.w.fail("I2: %s is due at %s, and %s was asked for", l, m.stamp(due), m.stamp(least))
 	}
 	l.isDueAt(due, at)
+}
+
+// asked is the due time that a run asks for at this time.
+func (m *model) asked(l *life, promised promise) time.Time {
+	if !promised.isDelay {
+		return promised.at
+	}
+	due := m.w.redis.clock().Truncate(time.Microsecond).Add(promised.delay)
+	if promised.maxWait > 0 {
+		if bound := l.first.Add(promised.maxWait); bound.Before(due) {
+			return bound
+		}
+	}
+	return due
 }
 
 func (l *life) isDueAt(due time.Time, at time.Duration) { l.dues = append(l.dues, dueSince{at, due}) }

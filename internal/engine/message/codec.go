@@ -17,8 +17,8 @@ import (
 //	13 bytes  scheduled-at, milliseconds since 1970, decimal (written by Redis)
 //	16 bytes  token in force (rewritten by a reschedule)
 //	          topic, header count, then name and value of each header, that of
-//	          the tags first, then that of the UID: each string behind its length,
-//	          numbers as unsigned varints
+//	          the tags first, then those of the UID and of the first schedule: each string
+//	          behind its length, numbers as unsigned varints
 //	rest      body
 //
 // If the body is sealed, the last header is [HeaderSealed], with [sealMark] in place of
@@ -83,7 +83,7 @@ func Encode(token string, m *Message) []byte {
 // appendStored appends the headers in the order of the stored format.
 func (m *Message) appendStored(b []byte) []byte {
 	names := slices.Sorted(maps.Keys(m.Headers))
-	for _, first := range []string{HeaderUID, HeaderTags} {
+	for _, first := range []string{HeaderFirstAt, HeaderUID, HeaderTags} {
 		if at := slices.Index(names, first); at > 0 {
 			names = slices.Insert(slices.Delete(names, at, at+1), 0, first)
 		}

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -16,6 +18,9 @@ const (
 	HeaderTags = "delay-tags"
 	// HeaderLate has the message's own [Late], as "drop 1h0m0s".
 	HeaderLate = "delay-late"
+	// HeaderFirstAt has the time of the first of the messages that have replaced one another and are bounded by it. It is
+	// stored as 13 digits of milliseconds, which Redis writes in the place of zeros.
+	HeaderFirstAt = "delay-first-at"
 	// HeaderSealed has the id of the key, if the body is sealed. It is removed when the body
 	// is opened.
 	HeaderSealed = "delay-sealed"
@@ -173,6 +178,33 @@ func CutLate(headers map[string]string) (own map[string]string, late Late, err e
 		late, err = parseLate(text)
 	}
 	return own, late, err
+}
+
+// noFirst stands for the time that Redis writes.
+const noFirst = "0000000000000"
+
+// WithFirst returns the headers with a place for the time of [HeaderFirstAt], if it is bounded. It does not change the
+// headers given, which must have no reserved one. The error is an [*InvalidError].
+func WithFirst(headers map[string]string, isBounded bool) (map[string]string, error) {
+	if !isBounded {
+		return withNew(headers, HeaderFirstAt, "")
+	}
+	return withNew(headers, HeaderFirstAt, noFirst)
+}
+
+// CutFirst is the inverse of WithFirst.
+func CutFirst(headers map[string]string) (own map[string]string) {
+	own, _, _ = cut(headers, HeaderFirstAt)
+	return own
+}
+
+// firstAt is the value of [HeaderFirstAt] for consumers.
+func firstAt(stored string) string {
+	ms, err := strconv.ParseInt(stored, 10, 64)
+	if err != nil {
+		return stored // Somebody else wrote it.
+	}
+	return time.UnixMilli(ms).UTC().Format(TimeFormat)
 }
 
 // WithUID returns the headers with a UID, without changing those given; an empty UID adds

@@ -23,7 +23,7 @@ type Message struct {
 	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
 	Topic string
 	// Headers are the producer's own headers, which pass through unchanged, and [HeaderUID],
-	// [HeaderTags], [HeaderLate] and [HeaderSealed] if the message has them.
+	// [HeaderTags], [HeaderLate], [HeaderFirstAt] and [HeaderSealed] if the message has them.
 	Headers map[string]string
 	// Body is published byte for byte. If it is sealed, it is decrypted before.
 	Body []byte
@@ -71,9 +71,13 @@ func (m *Message) PublishedHeaders() []Header {
 func (m *Message) AppendHeaders(headers []Header) []Header {
 	before := len(headers)
 	for name, value := range m.Headers {
-		if name != HeaderUID {
-			headers = append(headers, Header{name, value})
+		switch name {
+		case HeaderUID:
+			continue
+		case HeaderFirstAt:
+			value = firstAt(value)
 		}
+		headers = append(headers, Header{name, value})
 	}
 	slices.SortFunc(headers[before:], func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
 	text := appendTime(make([]byte, 0, 2*len(TimeFormat)), m.DueAt)

@@ -93,6 +93,7 @@ func checkHeaders(sink SinkType, headers map[string]string) (err error) {
 			_, err = parseLate(value)
 		case HeaderSealed:
 			err = checkKeyID(value)
+		case HeaderFirstAt: // Redis writes it.
 		default:
 			own++
 			err = checkHeader(sink, name, value)

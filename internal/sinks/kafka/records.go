@@ -20,7 +20,7 @@ const (
 	headerOverhead = 6
 	// ownHeaders is the most that the bridge's own headers take, without id and queue.
 	ownHeaders = len(message.HeaderUID+message.HeaderID+message.HeaderQueue+message.HeaderDueAt+message.HeaderScheduledAt+message.HeaderAttempt) +
-		6*headerOverhead + 2*message.TokenLength + 2*len(message.TimeFormat) + 20
+		6*headerOverhead + 2*message.TokenLength + 3*len(message.TimeFormat) + 20
 )
 
 // recordSize is an upper bound of what a message takes in a request, in bytes.

@@ -8,9 +8,8 @@
 --      topic is not replaced, which is answered 16  9 tombstone_ms if a created message leaves one, and
 --      a message that has one is not created again, else 0; with t where answer 3 leaves one, too, or f where
 --      it does and one that is there does not count; then per message: id,
---      when (due_ms; "+" and a delay in ms; or that, "<" and how many ms after the message that it replaces was
---      accepted it is due at the latest; then it keeps that message's acceptance, for the next one to count
---      from), token .. encoded
+--      when (due_ms; "+" and a delay in ms; or that, "<" and how many ms after the time of its header delay-first-at
+--      it is due at the latest: that of the message that it replaces, or else now), token .. encoded
 -- RETURNS {status, now_ms, {code, detail}*}; see answer.go. Code 0: not looked at, ask again.
 -- COST O(n log N). CLOCK Redis, read once. The first write is one that a full Redis refuses.
 local time = redis.call('TIME')
@@ -49,8 +48,7 @@ for i = 10, #ARGV, 3 do
       code, detail = told and told + 0 or 1, told and told_due + 0 or due
     elseif theirs and second and not kept then
       -- Ours, or nobody can tell whose: an older version must not replace a newer one. A delay counts from when it was accepted.
-      -- With a bound, the message has the acceptance of an earlier one.
-      if bound == '' then due = (tonumber(string.sub(before, 2, 14)) or accepted_ms) + delay elseif bound then due = 0 end
+      if delay then due = bound == '' and (tonumber(string.sub(before, 2, 14)) or accepted_ms) + delay or 0 end
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
     elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
       code = 16
@@ -60,8 +58,13 @@ for i = 10, #ARGV, 3 do
     elseif ask and not old and not dead then
       code = 11
     else
-      local first = old and bound and bound ~= '' and tonumber(string.sub(old, 2, 14))
-      if first then step.due, step.stored = math.min(due, first + bound), version .. string.sub(old, 2, 14) .. stored end
+      local place = bound and bound ~= '' and first_at(step.stored)
+      if place then
+        local before_at = old and first_at(old)
+        local first = before_at and string.sub(old, before_at, before_at + 12) or string.format('%013d', accepted_ms)
+        step.due = math.min(due, first + bound)
+        step.stored = string.sub(step.stored, 1, place - 1) .. first .. string.sub(step.stored, place + 13)
+      end
       code, detail = old and 6 or 1, step.due
       local counts = old and redis.call('HGET', KEYS[3], id)
       step.unmark = counts

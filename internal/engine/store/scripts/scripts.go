@@ -31,7 +31,7 @@ type Script struct {
 // The scripts, by their verbs.
 var (
 	Schedule   = load("schedule", within, topic, limit, tags)
-	Replace    = load("replace", within, topic, limit, tags)
+	Replace    = load("replace", within, topic, limit, tags, first)
 	Put        = load("put", within, tags)
 	Cancel     = load("cancel", within, topic, limit, ends, tags)
 	Reschedule = load("reschedule", within, topic, limit, uid)
@@ -72,11 +72,11 @@ var (
 
 // Shared functions at the beginning of scripts: the index of tags, the history, a
 // message's topic, the topics that a caller may touch, a new token for a message, the
-// place of a message, and whether a run may take effect now.
+// place of a message, whether a run may take effect now, and when a debounced message was first scheduled.
 const (
 	tags, ends, topic = "shared/tags", "shared/ends", "shared/topic"
 	limit, uid, where = "shared/limit", "shared/uid", "shared/where"
-	within            = "shared/within"
+	within, first     = "shared/within", "shared/first"
 )
 
 func load(verb string, shared ...string) *Script {
