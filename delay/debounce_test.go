@@ -67,6 +67,7 @@ func TestFirstAt(t *testing.T) {
 	_, err = client.Schedule(t.Context(), m, delay.After(0).MaxWait(time.Hour))
 	require.NoError(t, err)
 	headers := map[string]string{}
+	require.True(t, wait.Sleep(t.Context(), 2*time.Millisecond)) // It is due at the end of the millisecond.
 	for _, claim := range w.claim(t) {
 		for _, m := range claim.Messages {
 			for _, h := range m.PublishedHeaders() {

@@ -324,7 +324,7 @@ func (m *model) asked(l *life, promised promise) time.Time {
 		return promised.at
 	}
 	due := m.w.redis.clock().Truncate(time.Microsecond).Add(promised.delay)
-	if promised.maxWait > 0 {
+	if promised.maxWait > 0 && !l.first.IsZero() { // Else it was never created.
 		if bound := l.first.Add(promised.maxWait); bound.Before(due) {
 			return bound
 		}

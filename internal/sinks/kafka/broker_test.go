@@ -107,7 +107,7 @@ func TestTLSAndLogins(t *testing.T) {
 		config.SASL = login(mechanism, testPassword)
 		sink := newSink(t, config)
 		awaitPing(t, sink)
-		requireClass(t, publish(t, sink, newMessages(t, topic, "", 3)...), sinks.Acknowledged, "")
+		requireClass(t, publishOnceConnected(t, sink, newMessages(t, topic, "", 3)...), sinks.Acknowledged, "")
 		config.SASL = login(mechanism, "wrong")
 		requireRefused(t, config, topic)
 	}

@@ -233,6 +233,16 @@ func publish(t testing.TB, sink *Sink, batch ...message.Message) []sinks.Outcome
 	return sinks.Publish(ctx, sink, batch)
 }
 
+// publishOnceConnected publishes again while nothing could be sent: on a busy machine a login takes longer than it may.
+func publishOnceConnected(t testing.TB, sink *Sink, batch ...message.Message) (outcomes []sinks.Outcome) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		outcomes = publish(t, sink, batch...)
+		return outcomes[0].Class != sinks.Unavailable
+	}, 2*time.Minute, 20*time.Millisecond)
+	return outcomes
+}
+
 // awaitPing waits until a login succeeds: on a busy machine one takes longer than a connect may.
 func awaitPing(t testing.TB, sink *Sink) {
 	t.Helper()
