@@ -3,6 +3,7 @@ package delay_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -12,8 +13,18 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
-	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
+
+// nextMs waits until Redis' clock is in another millisecond.
+func (w world) nextMs(t *testing.T) {
+	t.Helper()
+	began, err := w.rdb.Time(t.Context()).Result()
+	require.NoError(t, err)
+	for now := began; now.UnixMilli() == began.UnixMilli(); {
+		now, err = w.rdb.Time(t.Context()).Result()
+		require.NoError(t, err)
+	}
+}
 
 // TestDebounce puts a message off again and again, but never further than its bound after the first schedule.
 func TestDebounce(t *testing.T) {
@@ -28,7 +39,7 @@ func TestDebounce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, body, string(info.Message.Body), "the last one's content")
 		require.Equal(t, result.DueAt, info.DueAt)
-		require.True(t, wait.Sleep(t.Context(), 2*time.Millisecond)) // The next one is in another millisecond.
+		w.nextMs(t)
 		return result, info
 	}
 	const hour = time.Hour
@@ -62,12 +73,12 @@ func TestFirstAt(t *testing.T) {
 	require.NoError(t, err)
 	info, err := client.Get(t.Context(), ref)
 	require.NoError(t, err)
-	require.True(t, wait.Sleep(t.Context(), 2*time.Millisecond))
+	w.nextMs(t)
 	require.NoError(t, client.Reschedule(t.Context(), ref, delay.After(2*time.Hour)))
 	_, err = client.Schedule(t.Context(), m, delay.After(0).MaxWait(time.Hour))
 	require.NoError(t, err)
 	headers := map[string]string{}
-	require.True(t, wait.Sleep(t.Context(), 2*time.Millisecond)) // It is due at the end of the millisecond.
+	w.nextMs(t) // It is due at the end of this one.
 	for _, claim := range w.claim(t) {
 		for _, m := range claim.Messages {
 			for _, h := range m.PublishedHeaders() {
@@ -141,12 +152,21 @@ func TestDebounceInvalid(t *testing.T) {
 	for name, when := range map[string]delay.When{
 		"less than the delay": delay.After(time.Hour).MaxWait(time.Minute),
 		"negative":            delay.After(0).MaxWait(-1),
+		"both negative":       delay.After(-5).MaxWait(-1),
 		"without end":         delay.After(0).MaxWait(1 << 62),
 		"an instant":          delay.At(time.Now()).MaxWait(time.Hour),
 	} {
 		_, err := client.Schedule(t.Context(), m, when)
 		require.ErrorIs(t, err, delay.ErrInvalid, name)
 		require.ErrorContains(t, err, "max_wait", name)
+	}
+	for i := range 50 {
+		m.ID = fmt.Sprint("spread", i)
+		result, err := client.Schedule(t.Context(), m, delay.After(time.Hour).Spread(time.Hour).MaxWait(time.Hour))
+		require.NoError(t, err, "whatever the identity adds")
+		info, err := client.Get(t.Context(), delay.Ref{ID: m.ID})
+		require.NoError(t, err)
+		require.Equal(t, info.ScheduledAt.Add(time.Hour), result.DueAt)
 	}
 	when := delay.After(time.Minute).MaxWait(time.Hour)
 	results, err := client.ScheduleBatch(t.Context(), []delay.Request{{Message: m, When: when, Conflict: delay.Keep}})

@@ -28,7 +28,8 @@ type Late struct {
 	Then  LateAction
 }
 
-// headers returns the message's own headers and the reserved ones for Tags and Late.
+// headers returns the message's own headers and the reserved ones: for Tags, for Late, and for the first
+// schedule of a message with a [When.MaxWait].
 func (m *Message) headers(isBounded bool) (map[string]string, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err == nil {

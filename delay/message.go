@@ -114,12 +114,13 @@ func (w When) Spread(over time.Duration) When {
 	return w
 }
 
-// MaxWait debounces: each schedule with [After] and [Replace] puts the message off once more, but its due
-// time is at most d after the first one; consumers get the first one's time as [HeaderFirstAt]. Once the
-// message is published, cancelled, or replaced without a MaxWait, the next schedule is the first one again. While it is in flight, Schedule
-// waits for its end, so what a call reports is never lost; it answers [ErrTooLate] if that takes longer than
-// [WithTimeout], or if the call is a [Repeat] or has a name ([Once]). [ErrInvalid] if d is less than the delay, or for any other due time
-// or policy. A d of 0 is no bound.
+// MaxWait debounces: each schedule with [After] and [Replace] puts the message off once more, but its
+// due time is at most d after the first one; consumers get the first one's time as [HeaderFirstAt].
+// Once the message is published, cancelled, or replaced without a MaxWait, the next schedule is the
+// first one again. While it is in flight, Schedule waits for its end, so what a call reports is never
+// lost; it answers [ErrTooLate] if that takes longer than [WithTimeout], or if the call is a [Repeat]
+// or has a name ([Once]). [ErrInvalid] if d is less than the delay, or for any other due time or
+// policy. A d of 0 is no bound.
 func (w When) MaxWait(d time.Duration) When {
 	w.maxWait = d
 	return w
@@ -160,17 +161,18 @@ func (w When) Check() error {
 // maxDelay is how far away a due time may be.
 const maxDelay = message.MaxDelayYears * 366 * 24 * time.Hour
 
-// replacing is resolve for a message that may replace others.
-func (w When) replacing(now time.Time) (store.When, error) {
-	bound := w.maxWait
+// replacing is resolve for a message of that identity that may replace others. What Spread adds may be cut off
+// by the bound, so that no identity is refused where another is not.
+func (w When) replacing(ref Ref, now time.Time) (store.When, error) {
+	bound, least := w.maxWait, max(w.after, 0)
 	w.maxWait = 0
-	when, err := w.resolve(now)
+	when, err := w.For(ref).resolve(now)
 	switch {
 	case err != nil || bound == 0:
 	case w.kind != isAfter:
 		err = invalid("max_wait", bound.String(), "only a delay has one, not an instant")
-	case bound < w.after || bound > maxDelay:
-		err = invalid("max_wait", bound.String(), fmt.Sprintf("from the delay, %s, to %d years", w.after, message.MaxDelayYears))
+	case bound < least || bound > maxDelay:
+		err = invalid("max_wait", bound.String(), fmt.Sprintf("from the delay, %s, to %d years", least, message.MaxDelayYears))
 	default:
 		when.MaxWait = ceilMs(bound)
 	}

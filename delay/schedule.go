@@ -156,11 +156,10 @@ func (c *Client) check(ctx context.Context, layout *store.Layout, requests []Req
 			err = layout.Rules.Topics.Check(request.Message.Topic)
 		}
 		if err == nil {
-			when := requests[i].When.For(results[i].Ref)
-			if c.policy(&requests[i]) == Replace {
-				request.When, err = when.replacing(now)
+			if when, ref := requests[i].When, results[i].Ref; c.policy(&requests[i]) == Replace {
+				request.When, err = when.replacing(ref, now)
 			} else {
-				request.When, err = when.resolve(now)
+				request.When, err = when.For(ref).resolve(now)
 			}
 		} else {
 			err = fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -38,6 +38,7 @@ func TestInvalidSendsNothing(t *testing.T) {
 		`topic ""`:                     schedule(box, "orders", delay.Message{ID: "a"}, delay.After(0)),
 		`id " a"`:                      schedule(box, "orders", delay.Message{ID: " a", Topic: "t"}, delay.After(0)),
 		`header "delay-id"`:            schedule(box, "orders", delay.Message{Topic: "t", Headers: map[string]string{"delay-id": ""}}, delay.After(0)),
+		`header "delay-first-at"`:      schedule(box, "orders", delay.Message{Topic: "t", Headers: map[string]string{"delay-first-at": "0000000000000"}}, delay.After(0)),
 		`queue "Orders"`:               schedule(box, "Orders", good, delay.After(0)),
 		`due "": none was given`:       schedule(box, "orders", good, delay.When{}),
 		`due "at 1969-12-31T23:59:59Z`: schedule(box, "orders", good, delay.At(time.Unix(-1, 0).UTC())),

@@ -236,6 +236,9 @@ func inOrder(results []delay.Result) []int {
 func (o *Outbox) toMessage(queue string, m *delay.Message, ref delay.Ref) (*message.Message, error) {
 	headers, err := message.WithTags(m.Headers, m.Tags)
 	if err == nil {
+		headers, err = message.WithFirst(headers, false)
+	}
+	if err == nil {
 		headers, err = message.WithLate(headers, message.Late{After: m.Late.After, Then: message.LateAction(m.Late.Then)})
 	}
 	stored := &message.Message{Queue: queue, ID: ref.ID, Key: ref.Key, Topic: m.Topic, Headers: headers, Body: m.Body}

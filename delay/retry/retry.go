@@ -19,6 +19,7 @@ import (
 	"unicode"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
 // Names of the headers of a message that is delivered again.
@@ -167,10 +168,7 @@ func headers(all map[string]string) map[string]string {
 	if own == nil {
 		own = map[string]string{}
 	}
-	maps.DeleteFunc(own, func(name, _ string) bool {
-		lower := strings.ToLower(name)
-		return strings.HasPrefix(lower, "delay-") || strings.HasPrefix(lower, "nats-") || name == "CC" || name == "BCC"
-	})
+	maps.DeleteFunc(own, func(name, _ string) bool { return message.IsReserved(name) })
 	return own
 }
 

@@ -30,6 +30,28 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return binary, nil
 }
 
+// BuildCommit compiles the bridge of another commit of this repository into dir, and returns the binary's path.
+func BuildCommit(ctx context.Context, dir, commit string) (string, error) {
+	root, err := service.Root()
+	if err != nil {
+		return "", err
+	}
+	source, archive, binary := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar"), filepath.Join(dir, "earlier")
+	if err := os.Mkdir(source, 0o700); err != nil {
+		return "", err
+	}
+	for _, words := range [][]string{
+		{"git", "-C", root, "archive", "--output", archive, commit},
+		{"tar", "-xf", archive, "-C", source},
+		{"go", "build", "-C", source, "-buildvcs=false", "-o", binary, "./cmd/bridge"},
+	} {
+		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the words are ours
+			return "", fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, out)
+		}
+	}
+	return binary, nil
+}
+
 // Bridge is one bridge process.
 type Bridge struct {
 	// Config is the path of its configuration.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -43,18 +42,8 @@ func earlierRelease(t *testing.T) (binary string) {
 		t.Skip(need, ": ", out)
 	}
 	require.NoError(t, err, "%s: %s", need, out)
-	dir := t.TempDir()
-	source, archive := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar")
-	binary = filepath.Join(dir, "bridge")
-	require.NoError(t, os.Mkdir(source, 0o700))
-	for _, words := range [][]string{
-		{"git", "archive", "--output", archive, release},
-		{"tar", "-xf", archive, "-C", source},
-		{"go", "build", "-C", source, "-buildvcs=false", "-o", binary, "./cmd/bridge"},
-	} {
-		out, err := command(t, "", words...)
-		require.NoError(t, err, "%v: %s", words, out)
-	}
+	binary, err = trial.BuildCommit(t.Context(), t.TempDir(), release)
+	require.NoError(t, err)
 	t.Log("the earlier release is ", release)
 	return binary
 }

@@ -93,7 +93,10 @@ func checkHeaders(sink SinkType, headers map[string]string) (err error) {
 			_, err = parseLate(value)
 		case HeaderSealed:
 			err = checkKeyID(value)
-		case HeaderFirstAt: // Redis writes it.
+		case HeaderFirstAt:
+			if value != noFirst { // Redis writes the time, later.
+				err = reservedHeader(name)
+			}
 		default:
 			own++
 			err = checkHeader(sink, name, value)
@@ -106,6 +109,12 @@ func checkHeaders(sink SinkType, headers map[string]string) (err error) {
 		return &InvalidError{Field: "header", Value: fmt.Sprintf("%d headers", own), Limit: fmt.Sprintf("allowed are %d", MaxHeaders)}
 	}
 	return nil
+}
+
+// IsReserved reports whether a producer's header may not have that name.
+func IsReserved(name string) bool {
+	lower := strings.ToLower(name)
+	return strings.HasPrefix(lower, reservedPrefix) || strings.HasPrefix(lower, reservedNATSName) || name == "CC" || name == "BCC"
 }
 
 func reservedHeader(name string) error {
@@ -124,8 +133,7 @@ func checkHeader(sink SinkType, name, value string) error {
 	if refused := rules[sink].refused; strings.ContainsAny(name, refused) {
 		return &InvalidError{Field: "header", Value: name, Limit: "a name for " + string(sink) + " has none of " + refused}
 	}
-	lower := strings.ToLower(name)
-	if strings.HasPrefix(lower, reservedPrefix) || strings.HasPrefix(lower, reservedNATSName) || name == "CC" || name == "BCC" {
+	if IsReserved(name) {
 		return reservedHeader(name)
 	}
 	withoutTabs := strings.ReplaceAll(value, "\t", "")

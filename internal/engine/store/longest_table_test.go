@@ -35,11 +35,15 @@ var scriptSources = sync.OnceValue(func() map[string]string {
 		if filepath.Ext(file.Name()) != ".lua" {
 			continue
 		}
-		source := string(must(os.ReadFile("scripts/" + file.Name())))
+		source, isAlone := string(must(os.ReadFile("scripts/"+file.Name()))), true
 		for _, shared := range []struct{ used, name string }{{"first_at(", "first"}, {"renamed(", "uid"}, {"tags('Z", "tags"}, {"remember(", "ends"}, {" limit(", "limit"}, {" where(KEYS", "where"}, {"topic_of(", "topic"}, {" within(", "within"}} {
 			if strings.Contains(source, shared.used) {
 				source = string(must(os.ReadFile("scripts/shared/"+shared.name+".lua"))) + source
+				isAlone = false
 			}
+		}
+		if !isAlone {
+			source = string(must(os.ReadFile("scripts/shared/number.lua"))) + source
 		}
 		sources[strings.TrimSuffix(file.Name(), ".lua")] = source
 	}

@@ -239,7 +239,7 @@ func publishOnceConnected(t testing.TB, sink *Sink, batch ...message.Message) (o
 	require.Eventually(t, func() bool {
 		outcomes = publish(t, sink, batch...)
 		return outcomes[0].Class != sinks.Unavailable
-	}, 2*time.Minute, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	return outcomes
 }
 

@@ -18,7 +18,8 @@ const (
 	recordOverhead = 32
 	// headerOverhead is the most that the lengths of a header take.
 	headerOverhead = 6
-	// ownHeaders is the most that the bridge's own headers take, without id and queue.
+	// ownHeaders is the most that the bridge's own headers take, without id and queue, and that the time of
+	// delay-first-at is longer than it is stored.
 	ownHeaders = len(message.HeaderUID+message.HeaderID+message.HeaderQueue+message.HeaderDueAt+message.HeaderScheduledAt+message.HeaderAttempt) +
 		6*headerOverhead + 2*message.TokenLength + 3*len(message.TimeFormat) + 20
 )

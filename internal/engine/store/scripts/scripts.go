@@ -72,15 +72,19 @@ var (
 
 // Shared functions at the beginning of scripts: the index of tags, the history, a
 // message's topic, the topics that a caller may touch, a new token for a message, the
-// place of a message, whether a run may take effect now, and when a debounced message was first scheduled.
+// place of a message, whether a run may take effect now, when a debounced message was first scheduled, and what they share.
 const (
 	tags, ends, topic = "shared/tags", "shared/ends", "shared/topic"
 	limit, uid, where = "shared/limit", "shared/uid", "shared/where"
 	within, first     = "shared/within", "shared/first"
+	number            = "shared/number"
 )
 
 func load(verb string, shared ...string) *Script {
 	var all strings.Builder
+	if len(shared) > 0 {
+		all.WriteString(source(number)) // Some of them call it.
+	}
 	for _, name := range append(shared, verb) {
 		all.WriteString(source(name))
 	}

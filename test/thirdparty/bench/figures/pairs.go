@@ -5,13 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 	"github.com/delaybridge/delaybridge/test/trial"
 )
 
@@ -31,7 +26,7 @@ func pairsFigure(ctx context.Context, r run) error {
 		return err
 	}
 	defer w.Close()
-	binary, err := buildCommit(ctx, w.Dir, r.against)
+	binary, err := trial.BuildCommit(ctx, w.Dir, r.against)
 	if err != nil {
 		return err
 	}
@@ -87,26 +82,4 @@ func (s *side) drain(ctx context.Context, w *trial.World, count, n int) error {
 		s.consumed = append(s.consumed, float64((s.bridge.CPU()-idle).Microseconds())/float64(count))
 	}
 	return s.bridge.Stop()
-}
-
-// buildCommit builds the bridge of another commit, and returns the binary's path.
-func buildCommit(ctx context.Context, dir, commit string) (string, error) {
-	root, err := service.Root()
-	if err != nil {
-		return "", err
-	}
-	source, archive, binary := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar"), filepath.Join(dir, "earlier")
-	if err := os.Mkdir(source, 0o700); err != nil {
-		return "", err
-	}
-	for _, words := range [][]string{
-		{"git", "-C", root, "archive", "--output", archive, commit},
-		{"tar", "-xf", archive, "-C", source},
-		{"go", "build", "-C", source, "-buildvcs=false", "-o", binary, "./cmd/bridge"},
-	} {
-		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the words are ours
-			return "", fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, out)
-		}
-	}
-	return binary, nil
 }

@@ -2,17 +2,12 @@
 -- headers but the tags and the uid; see message.Encode.
 -- CALLS nothing.
 local function first_at(stored)
-  local function number(from) -- of one byte or two, and where it ends
-    local low = string.byte(stored, from) or 0
-    if low < 128 then return low, from + 1 end
-    return low % 128 + (string.byte(stored, from + 1) or 0) * 128, from + 2
-  end
-  local length, at = number(31)
+  local length, at = number(stored, 31)
   at = at + length + 1 -- behind the topic and the number of headers
   for _ = 1, math.min(string.byte(stored, at - 1) or 0, 3) do
-    length, at = number(at)
+    length, at = number(stored, at)
     local name = string.sub(stored, at, at + length - 1)
-    length, at = number(at + length)
+    length, at = number(stored, at + length)
     if name == 'delay-first-at' then return at end
     at = at + length
   end

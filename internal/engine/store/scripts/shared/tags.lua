@@ -3,16 +3,11 @@
 -- Returns how many tags it has, so that the script can end before it takes long.
 -- CALLS ZADD or ZREM.
 local function tags(command, index, id, stored, at)
-  local function number(from) -- of one byte or two, and where it ends
-    local low = string.byte(stored, from) or 0
-    if low < 128 then return low, from + 1 end
-    return low % 128 + (string.byte(stored, from + 1) or 0) * 128, from + 2
-  end
-  local length, start = number(at)
+  local length, start = number(stored, at)
   at = start + length + 1 -- behind the topic and the number of headers
   -- Without headers the body is here, which may look like one.
   if string.byte(stored, at - 1) == 0 or string.sub(stored, at, at + 10) ~= '\10delay-tags' then return 0 end
-  length, start = number(at + 11)
+  length, start = number(stored, at + 11)
   local entries, count = {}, 0
   for tag in string.gmatch(string.sub(stored, start, start + length - 1), '[^,]+') do
     if command == 'ZADD' then entries[#entries + 1] = '0' end

@@ -2,20 +2,15 @@
 -- headers but the tags, and names the message to consumers; see message.UID.
 -- CALLS nothing.
 local function renamed(stored, token)
-  local function number(from) -- of one byte or two, and where it ends
-    local low = string.byte(stored, from) or 0
-    if low < 128 then return low, from + 1 end
-    return low % 128 + (string.byte(stored, from + 1) or 0) * 128, from + 2
-  end
   local first = string.sub(stored, 15, 30)
   if first == token then return stored end
-  local length, at = number(31)
+  local length, at = number(stored, 31)
   local count_at = at + length
   local head, count = string.sub(stored, 1, 14) .. token, string.byte(stored, count_at) or 127
   at = count_at + 1
   local others = count -- After them comes the body, which may look like a header.
   if others > 0 and string.sub(stored, at, at + 10) == '\10delay-tags' then
-    length, at = number(at + 11)
+    length, at = number(stored, at + 11)
     at, others = at + length, others - 1
   end
   -- No message has as many headers, unless somebody else wrote it.
