@@ -17,8 +17,11 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
-// knownAgain is how often a broker is asked whether it knows topics that were just made.
+// knownAgain is how often brokers are asked again: for topics that were just made, and for the controller.
 const knownAgain = 50 * time.Millisecond
+
+// errNoController: while one is elected, and while it has fenced all brokers, they name none.
+var errNoController = errors.New("the broker knows no controller")
 
 // Dialer returns a dialer of kafka-go with the login and the TLS of the
 // configuration, for readers. It reads the CA file; the password is read at
@@ -80,6 +83,9 @@ func createTopicsAt(ctx context.Context, o *opener, asked *conn, partitions int,
 		case topic.Error != nil && !errors.Is(topic.Error, kafka.LeaderNotAvailable):
 			return fmt.Errorf("look for topic %s: %w", topic.Name, topic.Error)
 		}
+	}
+	if answer.Controller.Port == 0 {
+		return fmt.Errorf("look for topics: %s: %w", asked.client.Addr, errNoController)
 	}
 	if len(request.Topics) > 0 {
 		if err := makeTopics(ctx, o, answer.Controller, &request); err != nil {
@@ -174,7 +180,8 @@ func findGroup(ctx context.Context, config Config, logger *slog.Logger, group, t
 	})
 }
 
-// atOne asks the brokers in turn until one answers without an error.
+// atOne asks the brokers in turn until one answers without an error. Where one knows no controller it asks
+// all again, since that passes.
 func atOne(ctx context.Context, config Config, logger *slog.Logger, ask func(context.Context, *opener, *conn) error) error {
 	if err := config.verify(); err != nil {
 		return err
@@ -185,8 +192,17 @@ func atOne(ctx context.Context, config Config, logger *slog.Logger, ask func(con
 	ctx, cancel := context.WithTimeout(ctx, config.PublishTimeout)
 	defer cancel()
 	o := newOpener(config, logger)
+	for {
+		err := o.askInTurn(ctx, config.Brokers, ask)
+		if !errors.Is(err, errNoController) || !wait.Sleep(ctx, knownAgain) {
+			return err
+		}
+	}
+}
+
+func (o *opener) askInTurn(ctx context.Context, brokers []string, ask func(context.Context, *opener, *conn) error) error {
 	var errs []error
-	for _, address := range config.Brokers {
+	for _, address := range brokers {
 		opened, err := o.open(ctx, address)
 		if err == nil {
 			err = ask(ctx, o, opened)

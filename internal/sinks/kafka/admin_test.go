@@ -66,3 +66,23 @@ func TestTopicsThatABrokerLearnsOf(t *testing.T) {
 	other.lose("")
 	require.NoError(t, <-made)
 }
+
+// TestTopicsWithoutAController waits until a broker knows the controller, which makes them.
+func TestTopicsWithoutAController(t *testing.T) {
+	t.Parallel()
+	produced := func([]string) answer { return answer{} }
+	cut, joins := newFake(t, produced), newFake(t, produced)
+	cut.elect(-1)
+	joins.elect(-1)
+	config := Config{Brokers: []string{cut.listener.Addr().String(), joins.listener.Addr().String()}, PublishTimeout: time.Minute}
+	made := make(chan error, 1)
+	go func() { made <- CreateTopics(t.Context(), config, logger(), 1, "there") }()
+	require.Eventually(t, func() bool { return joins.timesAsked() > 1 || len(made) > 0 }, time.Minute, time.Millisecond)
+	require.Empty(t, made)
+	joins.elect(1)
+	require.NoError(t, <-made)
+
+	config.PublishTimeout = 2 * knownAgain
+	config.Brokers = config.Brokers[:1]
+	require.ErrorIs(t, CreateTopics(t.Context(), config, logger(), 1, "there"), errNoController)
+}

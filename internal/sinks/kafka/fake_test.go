@@ -44,6 +44,7 @@ type fake struct {
 	leader     string // address
 	partitions int32  // of every topic
 	missing    string // a topic that is not there
+	controller int32  // 1 is this broker; others are unknown
 	asked      int    // metadata requests
 	requests   [][]string
 	places     []partition // of the requests
@@ -55,7 +56,7 @@ func newFake(t *testing.T, produced func(ids []string) answer) *fake {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	f := &fake{t: t, listener: listener, produced: produced, leader: listener.Addr().String(), partitions: 1, missing: "missing"}
+	f := &fake{t: t, listener: listener, produced: produced, leader: listener.Addr().String(), partitions: 1, missing: "missing", controller: 1}
 	f.serving.Go(f.accept)
 	t.Cleanup(f.stop)
 	return f
@@ -98,6 +99,12 @@ func (f *fake) openConnections() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.open
+}
+
+func (f *fake) elect(controller int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.controller = controller
 }
 
 func (f *fake) lead(address string) {
@@ -170,7 +177,7 @@ func (f *fake) metadata(request *metadata.Request) *metadata.Response {
 	f.asked++
 	host, port, _ := net.SplitHostPort(f.leader)
 	number, _ := strconv.Atoi(port)
-	response := &metadata.Response{Brokers: []metadata.ResponseBroker{{NodeID: 1, Host: host, Port: int32(number)}}}
+	response := &metadata.Response{ControllerID: f.controller, Brokers: []metadata.ResponseBroker{{NodeID: 1, Host: host, Port: int32(number)}}}
 	for _, name := range request.TopicNames {
 		if name == f.missing {
 			response.Topics = append(response.Topics, metadata.ResponseTopic{Name: name, ErrorCode: int16(kafka.UnknownTopicOrPartition)})
