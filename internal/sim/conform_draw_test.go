@@ -139,7 +139,8 @@ func init() {
 		{0, 0, 10, func(l *lane) verb { return &heartbeat{l.instance(), one[int64](l, 5, 500, 30_000)} }},
 		{0, 0, 5, func(l *lane) verb { return &leave{l.instance()} }},
 		{0, 0, 10, func(l *lane) verb {
-			return &pause{one(l, "", "t", "u", "v"), l.in(2), 1 + l.IntN(3), one(l, "x", "y z")}
+			calls := cmp.Or(l.o.queue.paused["by\t\t"], "0")
+			return &pause{one(l, "", "t", "u", "v"), l.in(2), 1 + l.IntN(3), one(l, "x", "y z"), one(l, calls, calls, calls, "", "1")}
 		}},
 		{0, 0, 20, (*lane).rate},
 		{0, 0, 5, (*lane).jobstart},

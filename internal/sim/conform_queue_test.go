@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -192,40 +193,51 @@ type pause struct {
 	Stops  bool
 	Most   int
 	Author string
+	Seen   string
 }
 
 func (v *pause) field() string { return "by\t" + v.Topic }
 
 func (v *pause) run(k home) (*scripts.Script, []string, []any) {
-	return scripts.Pause, []string{k.queue.Paused(), k.queue.Instances()}, []any{v.Topic, digits(v.Stops), v.Most, v.field(), v.Author}
+	return scripts.Pause, []string{k.queue.Paused(), k.queue.Instances()}, []any{v.Topic, digits(v.Stops), v.Most, v.field(), v.Author, "by\t\t", v.Seen}
 }
 
 func (v *pause) most() int { return 7 }
 
 func (v *pause) ask(o *oracle) any {
-	paused, before, since := o.queue.paused, int64(-1), int64(-1)
+	paused := o.queue.paused
+	calls := cmp.Or(paused["by\t\t"], "0")
+	if calls != v.Seen {
+		return []any{int64(-2), int64(-2), whole(calls)}
+	}
+	before := int64(-1)
 	if text, ok := paused[v.Topic]; ok {
 		before = whole(text)
 	}
-	if v.Stops == (before >= 0) {
-		return []any{before, before}
-	}
+	paused["by\t\t"] = strconv.FormatInt(whole(calls)+1, 10)
 	topics := 0
 	for name := range paused {
 		topics += 1 - int(flagged(strings.HasPrefix(name, "by\t")))
 	}
-	if v.Stops && topics >= v.Most {
-		return []any{int64(-1), int64(-1)}
-	}
-	if o.hint = "paused"; v.Stops {
+	since := before
+	switch {
+	case !v.Stops:
+		since = -1
+	case before < 0 && topics < v.Most:
 		since = o.now()
-		paused[v.Topic] = strconv.FormatInt(since, 10)
-		paused[v.field()] = paused[v.Topic] + " " + v.Author
-	} else {
+	}
+	switch {
+	case since == before:
+	case since < 0:
+		o.hint = "paused"
 		delete(paused, v.Topic)
 		delete(paused, v.field())
+	default:
+		o.hint = "paused"
+		paused[v.Topic] = strconv.FormatInt(since, 10)
+		paused[v.field()] = paused[v.Topic] + " " + v.Author
 	}
-	return []any{before, since}
+	return []any{before, since, whole(calls) + 1}
 }
 
 type share struct {

@@ -76,7 +76,8 @@
 //	delay:{q:DIGEST}:once  STRING  the record of a request under an idempotency key, for a day, see [Once]
 //	delay:{delay:q:instances}:paused
 //	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue;
-//	                               "by", tab, topic -> the same instant and who has paused it
+//	                               "by", tab, topic -> the same instant and who has paused it;
+//	                               "by", tab, tab -> how many calls there were, so that a late run undoes none
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
 // script does not fail if it cannot publish a hint.

@@ -82,7 +82,8 @@ var ErrManyPaused = fmt.Errorf("delay: %d topics of the queue are paused, which 
 // Pause stops a topic of the queue, or the whole queue if topic is empty, and records by as its author. It
 // returns when the pause began, by Redis' clock, which is before this call if somebody had paused it already.
 // Instances stop claiming as soon as they hear of it: at once, or within a heartbeat. Messages in flight are
-// finished. Its error may be a [message.InvalidError] of the topic.
+// finished. Its error may be a [message.InvalidError] of the topic. After any other the queue may be paused,
+// also some time later, but not once another Pause or Resume of the queue has been answered.
 func (a *Admin) Pause(ctx context.Context, topic, by string) (since time.Time, err error) {
 	if topic != "" {
 		l, err := a.queue.AwaitLayout(ctx)
@@ -101,26 +102,36 @@ func (a *Admin) Pause(ctx context.Context, topic, by string) (since time.Time, e
 }
 
 // Resume ends the pause of a topic, or of the queue, and returns when the pause
-// began; zero if there was none.
+// began; zero if there was none. For its error see [Admin.Pause].
 func (a *Admin) Resume(ctx context.Context, topic string) (since time.Time, err error) {
 	since, _, err = a.setPaused(ctx, topic, "", false)
 	return since, err
 }
 
+// setPaused names the calls that it knows of, so that a run which is on its way for longer changes nothing
+// once another call has been answered.
 func (a *Admin) setPaused(ctx context.Context, topic, by string, isPause bool) (before, now time.Time, err error) {
 	field, text := pause.ByField(topic, by)
+	var seen any = ""
 	err = a.queue.Repeat(ctx, func(*store.Layout) error {
-		cmd, err := a.queue.Run(ctx, scripts.Pause, []string{a.queue.Keys().Paused(), a.queue.Keys().Instances()},
-			topic, scripts.Flag(isPause), pause.Most, field, text)
-		if err != nil {
-			return err
+		for {
+			cmd, err := a.queue.Run(ctx, scripts.Pause, []string{a.queue.Keys().Paused(), a.queue.Keys().Instances()},
+				topic, scripts.Flag(isPause), pause.Most, field, text, pause.Changes, seen)
+			if err != nil {
+				return err
+			}
+			r := scripts.NewReply(cmd)
+			before, now, seen = instantOf(r.Int(0)), instantOf(r.Int(1)), r.Int(2)
+			if r.Err != nil || r.Int(0) != pausedMeanwhile {
+				return r.Err
+			}
 		}
-		r := scripts.NewReply(cmd)
-		before, now = instantOf(r.Int(0)), instantOf(r.Int(1))
-		return r.Err
 	})
 	return before, now, err
 }
+
+// pausedMeanwhile is the answer to a run that has seen another number of calls.
+const pausedMeanwhile = -2
 
 // instantOf converts a script's time; a negative one means none.
 func instantOf(ms int64) time.Time {

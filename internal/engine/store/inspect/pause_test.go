@@ -1,10 +1,12 @@
 package inspect_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -89,7 +91,69 @@ func TestWhoPaused(t *testing.T) {
 		_, err = inspect.NewAdmin(q).Resume(t.Context(), topic)
 		require.NoError(t, err)
 	}
-	left, err := rdb.Exists(t.Context(), key).Result()
+	left, err := rdb.HGetAll(t.Context(), key).Result()
 	require.NoError(t, err)
-	require.Zero(t, left)
+	require.Equal(t, map[string]string{pause.Changes: "5"}, left)
+}
+
+// TestLatePause: a run that comes late, when another call has been answered, changes nothing.
+func TestLatePause(t *testing.T) {
+	t.Parallel()
+	rdb := shared(t)
+	lost := &withoutAnswer{}
+	rdb.AddHook(lost)
+	q := storetest.New(t, struct{ redis.UniversalClient }{rdb}, 1) // Its calls go through the hook.
+	admin := inspect.NewAdmin(q)
+	late := func(call func(context.Context) error) func() {
+		ctx, cancel := context.WithCancel(t.Context())
+		lost.gone = cancel
+		require.ErrorIs(t, call(ctx), context.Canceled)
+		lost.gone = nil
+		run := lost.kept
+		return func() { require.NoError(t, rdb.Do(t.Context(), run...).Err()) }
+	}
+	pauses := func(ctx context.Context) error { _, err := admin.Pause(ctx, "", "ann"); return err }
+	resumes := func(ctx context.Context) error { _, err := admin.Resume(ctx, ""); return err }
+	paused := func() bool {
+		told, err := admin.Paused(t.Context())
+		require.NoError(t, err)
+		return len(told) > 0
+	}
+	pauseLate := late(pauses)
+	require.NoError(t, resumes(t.Context()))
+	pauseLate()
+	require.False(t, paused())
+
+	require.NoError(t, pauses(t.Context()))
+	resumeLate := late(resumes)
+	require.NoError(t, pauses(t.Context()))
+	resumeLate()
+	require.True(t, paused())
+
+	late(resumes)()
+	require.False(t, paused(), "no call came between")
+}
+
+// withoutAnswer keeps a run that knows how many calls there were, in place of sending it, and ends the call.
+type withoutAnswer struct {
+	gone func()
+	kept []any
+}
+
+func (*withoutAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*withoutAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *withoutAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if h.gone == nil || len(args) < 12 || args[10] != pause.Changes || args[11] == "" {
+			return next(ctx, cmd)
+		}
+		h.kept = args
+		h.gone()
+		return ctx.Err()
+	}
 }

@@ -17,6 +17,10 @@ const Most = 256
 // they resume, so it also names the pause to which it belongs.
 const byField = "by\t"
 
+// Changes is the field that counts the calls which pause or resume. It has the form of an author's, so
+// that earlier versions take it for no pause; no topic is a tab.
+const Changes = byField + "\t"
+
 // maxBy is how long the name of who has paused may be, in bytes.
 const maxBy = 128
 
