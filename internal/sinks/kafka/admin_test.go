@@ -81,8 +81,4 @@ func TestTopicsWithoutAController(t *testing.T) {
 	require.Empty(t, made)
 	joins.elect(1)
 	require.NoError(t, <-made)
-
-	config.PublishTimeout = 2 * knownAgain
-	config.Brokers = config.Brokers[:1]
-	require.ErrorIs(t, CreateTopics(t.Context(), config, logger(), 1, "there"), errNoController)
 }
