@@ -27,14 +27,16 @@ APART := test/thirdparty
 # What takes longest goes first, so that none of it is alone at the end; the last pattern takes all.
 PKG ?= $(patsubst %,./internal/%,poller sinks/rabbitmq sinks/kafka engine/store app sinks/nats) ./test/... ./...
 PACKAGES = $(PKG:./%=$(MODULE)/%)
+# CI looks for data races, too, which takes twice as long.
+RACE ?= $(if $(CI),-race)
 # They read the tree, or play in one goroutine: the race detector finds nothing there, and takes ten times as long.
-UNRACED := $(addprefix $(MODULE)/internal/,tidy sim)
-RACED = $(filter-out $(UNRACED),$(shell go list $(PACKAGES)))
+PLAIN := $(addprefix $(MODULE)/internal/,tidy sim)
 # Most tests wait for servers, so more of them run at once than there are cores.
-TEST_FLAGS ?= -race -shuffle=on -timeout=20m -p 4 -parallel 4
+TEST_FLAGS ?= $(RACE) -shuffle=on -timeout=20m -p 4 -parallel 4
 # Where a race would be in what others run with -race, too; Prometheus' engine takes seven times as long with it.
 PLAIN_FLAGS = $(filter-out -race,$(TEST_FLAGS))
-# Tests of the raced packages that skip themselves under the race detector.
+IS_RACED = $(filter -race,$(TEST_FLAGS))
+# Tests that skip themselves under the race detector, as most of internal/window do.
 PLAINLY := Simulation|TheLargestBatch|RateOfASlowBroker|RateCostsNothingIdle
 FUZZ_TIME ?= 5s
 BENCH_FLAGS ?=
@@ -47,7 +49,7 @@ SIM_FLAGS ?=
 TRACES ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build test raced unraced unit quick repro conformance rates console deploy moves power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,20 +57,20 @@ help: ## Print this list.
 build: ## Build bin/bridge.
 	go build -o bin/bridge ./cmd/bridge
 
-test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (PKG, TEST_FLAGS, JOBS).
+test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (RACE=-race, PKG, TEST_FLAGS, JOBS).
 	@$(MAKE) --no-print-directory --assume-old=services --jobs=$(JOBS) --output-sync=target $(PARTS) CUTS=2 SCHEDULES=6 OPS=3000 SEEDS=300 TRACES=20
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
-PARTS := raced partitions rates console linear deploy moves power unraced sim traces
+PARTS := packages partitions rates console linear deploy moves power plain sim traces
 JOBS ?= 2
 
-raced: services
-	$(SERVICES) go test -vet=off $(TEST_FLAGS) $(RACED)
+packages: services
+	$(SERVICES) go test -vet=off $(TEST_FLAGS) $(filter-out $(PLAIN),$(shell go list $(PACKAGES)))
 
-unraced: services
-	$(SERVICES) -only redis,mariadb go test -vet=off $(PLAIN_FLAGS) $(UNRACED) $(MODULE)/internal/window
-	$(SERVICES) -only redis go test -vet=off $(PLAIN_FLAGS) -run '$(PLAINLY)' ./internal/poller ./internal/api
+plain: services
+	$(SERVICES) -only redis,mariadb go test -vet=off $(PLAIN_FLAGS) $(PLAIN) $(if $(IS_RACED),$(MODULE)/internal/window)
+	$(if $(IS_RACED),$(SERVICES) -only redis go test -vet=off $(PLAIN_FLAGS) -run '$(PLAINLY)' ./internal/poller ./internal/api)
 
 unit: services ## Run the tests alone, without provisioning and lint (PKG, TEST_FLAGS; SERVERS=redis,nats starts these only).
 	$(SERVICES) $(if $(SERVERS),-only $(SERVERS)) go test $(TEST_FLAGS) $(PACKAGES)
