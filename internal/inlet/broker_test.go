@@ -31,16 +31,16 @@ type broker interface {
 	from() string
 	// topic is the name of a topic.
 	topic(name string) string
-	publish(t *testing.T, letters ...letter)
+	publish(t testing.TB, letters ...letter)
 	// consume hands over what comes to a topic, from its beginning, until the test ends.
-	consume(t *testing.T, topic string) <-chan letter
+	consume(t testing.TB, topic string) <-chan letter
 }
 
 var topics = []string{"commands", "out", "replies", "dead"}
 
-var brokers = map[string]func(*testing.T) broker{"kafka": newKafka, "rabbitmq": newRabbit, "nats": newNATS}
+var brokers = map[string]func(testing.TB) broker{"kafka": newKafka, "rabbitmq": newRabbit, "nats": newNATS}
 
-func forward(t *testing.T, to chan<- letter, l letter) {
+func forward(t testing.TB, to chan<- letter, l letter) {
 	select {
 	case to <- l:
 	case <-t.Context().Done():
@@ -53,7 +53,7 @@ type kafkaBroker struct {
 	writer  *kafkago.Writer
 }
 
-func newKafka(t *testing.T) broker {
+func newKafka(t testing.TB) broker {
 	b := &kafkaBroker{address: testenv.Kafka(t)[0], name: testenv.Name(t, "in")}
 	conn, err := kafkago.DialContext(t.Context(), "tcp", b.address)
 	require.NoError(t, err)
@@ -76,7 +76,7 @@ func (b *kafkaBroker) sink() string             { return fmt.Sprintf(`{type: kaf
 func (b *kafkaBroker) from() string             { return b.topic("commands") }
 func (b *kafkaBroker) topic(name string) string { return b.name + "." + name }
 
-func (b *kafkaBroker) publish(t *testing.T, letters ...letter) {
+func (b *kafkaBroker) publish(t testing.TB, letters ...letter) {
 	t.Helper()
 	var list []kafkago.Message
 	for _, l := range letters {
@@ -95,7 +95,7 @@ func (b *kafkaBroker) publish(t *testing.T, letters ...letter) {
 	}, patience, 50*time.Millisecond)
 }
 
-func (b *kafkaBroker) consume(t *testing.T, topic string) <-chan letter {
+func (b *kafkaBroker) consume(t testing.TB, topic string) <-chan letter {
 	to := make(chan letter)
 	reader := kafkago.NewReader(kafkago.ReaderConfig{
 		Brokers: []string{b.address}, Topic: b.topic(topic), Partition: 0, MaxWait: 100 * time.Millisecond, StartOffset: kafkago.FirstOffset,
@@ -124,7 +124,7 @@ type rabbitBroker struct {
 	channel   *amqp.Channel
 }
 
-func newRabbit(t *testing.T) broker {
+func newRabbit(t testing.TB) broker {
 	b := &rabbitBroker{url: testenv.RabbitMQ(t), name: testenv.Name(t, "in")}
 	conn, err := amqp.Dial(b.url)
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func (b *rabbitBroker) sink() string             { return fmt.Sprintf(`{type: ra
 func (b *rabbitBroker) from() string             { return b.topic("commands") }
 func (b *rabbitBroker) topic(name string) string { return b.name + "." + name }
 
-func (b *rabbitBroker) publish(t *testing.T, letters ...letter) {
+func (b *rabbitBroker) publish(t testing.TB, letters ...letter) {
 	t.Helper()
 	var last *amqp.DeferredConfirmation
 	for _, l := range letters {
@@ -160,7 +160,7 @@ func (b *rabbitBroker) publish(t *testing.T, letters ...letter) {
 	require.True(t, last.Wait())
 }
 
-func (b *rabbitBroker) consume(t *testing.T, topic string) <-chan letter {
+func (b *rabbitBroker) consume(t testing.TB, topic string) <-chan letter {
 	to := make(chan letter)
 	// The driver would cancel the consumer when the test ends, beside the end of the channel, and take one answer for the other.
 	deliveries, err := b.channel.ConsumeWithContext(context.WithoutCancel(t.Context()), b.topic(topic), "", true, false, false, false, nil)
@@ -185,7 +185,7 @@ type natsBroker struct {
 	js        jetstream.JetStream
 }
 
-func newNATS(t *testing.T) broker {
+func newNATS(t testing.TB) broker {
 	b := &natsBroker{url: testenv.NATS(t), name: testenv.Name(t, "in")}
 	nc, err := nats.Connect(b.url)
 	require.NoError(t, err)
@@ -204,7 +204,7 @@ func (b *natsBroker) from() string {
 }
 func (b *natsBroker) topic(name string) string { return b.name + "." + name }
 
-func (b *natsBroker) publish(t *testing.T, letters ...letter) {
+func (b *natsBroker) publish(t testing.TB, letters ...letter) {
 	t.Helper()
 	for _, l := range letters {
 		m := nats.NewMsg(b.topic("commands"))
@@ -219,7 +219,7 @@ func (b *natsBroker) publish(t *testing.T, letters ...letter) {
 	}
 }
 
-func (b *natsBroker) consume(t *testing.T, topic string) <-chan letter {
+func (b *natsBroker) consume(t testing.TB, topic string) <-chan letter {
 	to := make(chan letter)
 	consumer, err := b.js.OrderedConsumer(t.Context(), b.name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{b.topic(topic)}})
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ type scene struct {
 	killed *os.ProcessState
 }
 
-func newScene(t *testing.T, b broker, redisURL, more string) *scene {
+func newScene(t testing.TB, b broker, redisURL, more string) *scene {
 	t.Helper()
 	s := &scene{broker: b, file: filepath.Join(t.TempDir(), "bridge.yaml")}
 	text := fmt.Sprintf(`
@@ -69,13 +69,13 @@ log: {level: debug}
 }
 
 // waits waits until the inlet says that it cannot do what it got.
-func (s *scene) waits(t *testing.T) {
+func (s *scene) waits(t testing.TB) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(s.log.String(), "event=inlet_waits") }, patience, 10*time.Millisecond)
 }
 
 // run runs the bridge in this process until the test ends, or stop is called.
-func (s *scene) run(t *testing.T) (stop func()) {
+func (s *scene) run(t testing.TB) (stop func()) {
 	t.Helper()
 	cfg, err := config.Load(s.file, nil)
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func (s *scene) run(t *testing.T) (stop func()) {
 }
 
 // start runs a bridge that is killed by the test.
-func (s *scene) start(t *testing.T) (kill func()) {
+func (s *scene) start(t testing.TB) (kill func()) {
 	t.Helper()
 	program, err := os.Executable()
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func (s *scene) start(t *testing.T) (kill func()) {
 	return kill
 }
 
-func next(t *testing.T, from <-chan letter) letter {
+func next(t testing.TB, from <-chan letter) letter {
 	t.Helper()
 	select {
 	case l := <-from:
@@ -130,7 +130,7 @@ func next(t *testing.T, from <-chan letter) letter {
 }
 
 // replies takes that many answers, and returns those of each id in their order.
-func replies(t *testing.T, from <-chan letter, n int) map[string][]inlet.Reply {
+func replies(t testing.TB, from <-chan letter, n int) map[string][]inlet.Reply {
 	t.Helper()
 	all := map[string][]inlet.Reply{}
 	for range n {
