@@ -484,8 +484,10 @@ func (v *replace) ask(o *oracle) any {
 		case e != nil && second && !once:
 			if code = store.Unknown; e.Token == r.Token {
 				code, detail = store.Created, o.due(e)
-				if e.where != store.Waiting && r.When.Max == 0 {
-					detail = r.When.from(e.acceptedMs)
+				if e.where != store.Waiting {
+					if detail = r.When.from(e.acceptedMs); r.When.Max > 0 && e.firstMs != 0 {
+						detail = min(detail, e.firstMs+r.When.Max)
+					}
 				}
 			}
 		case e != nil && isOther(v.Topics, e):

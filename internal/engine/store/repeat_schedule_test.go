@@ -282,6 +282,22 @@ func TestReplaceRepeated(t *testing.T) {
 			require.NoError(s, answer.Err)
 			require.False(s, answer.DueAt.After(claimed), "due at %s, and claimed by %s", answer.DueAt, claimed)
 		},
+		"in flight, put off": func(s *scene) {
+			var answer store.Answer
+			var claimed time.Time
+			put := func() {
+				m := note("x", "far's")
+				var err error
+				m.Headers, err = message.WithFirst(m.Headers, true)
+				require.NoError(s, err)
+				r := []store.Request{{Message: m, When: store.When{Relative: true, Ms: 2, MaxWait: 1}}}
+				answer = s.far.Producer().Schedule(s.Context(), r, true, store.Durability{})[0]
+			}
+			s.lost(put, counted("scheduled", 1), steps(s.nextMillisecond, s.nextMillisecond, s.claim, func() { claimed = s.rdb.Time(s.Context()).Val() }))
+			answered(s, store.Created, answer)
+			require.Equal(s, store.InFlight, s.found(true).Code)
+			require.WithinRange(s, answer.DueAt, claimed.Add(-time.Minute), claimed)
+		},
 		"dead": func(s *scene) {
 			s.create(later())()
 			var answer store.Answer
