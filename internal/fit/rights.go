@@ -150,7 +150,7 @@ func queueKeys(ctx context.Context, rdb redis.UniversalClient, want Want) []chec
 	asked := map[string]*redis.BoolCmd{}
 	for _, name := range want.Queues {
 		q := keys.Queue{Prefix: want.Prefix, Name: name}
-		for _, key := range []string{q.Shard(0).Meta, q.Layout(), q.Instances(), q.Jobs(), q.Audit(), q.AuditCalls(), q.Paused()} {
+		for _, key := range []string{q.Shard(0).Meta, q.Layout(), q.Instances(), q.Jobs(), q.Audit(), q.AuditCalls(), q.Paused(), q.Recurring()} {
 			asked[key] = pipe.HExists(ctx, key, "f")
 		}
 	}

@@ -143,6 +143,7 @@ func init() {
 			return &pause{one(l, "", "t", "u", "v"), l.in(2), 1 + l.IntN(3), one(l, "x", "y z"), one(l, calls, calls, calls, "", "1")}
 		}},
 		{0, 0, 20, (*lane).rate},
+		{0, 0, 20, (*lane).recurring},
 		{0, 0, 5, (*lane).jobstart},
 		{0, 0, 15, (*lane).jobkeep},
 		{0, 0, 10, func(l *lane) verb {
@@ -663,4 +664,12 @@ func (l *lane) jobkeep() verb {
 	v := &jobkeep{fmt.Sprintf("job%05d", max(1, l.jobs-l.IntN(6))), one(l, "o", "p"), one[int64](l, 5, 500, 30_000), one(l, "", "{}", "{\"b\":2}"), false}
 	v.Ends = v.Record != "" && l.in(3)
 	return v
+}
+
+func (l *lane) recurring() verb {
+	l.jobs++
+	name, all := one(l, "a", "b", "c", "d"), l.o.queue.recurring
+	return &recurring{
+		name, one(l, all[name], all[name], all[name], "", "{0}"), one(l, all[""], all[""], "", "x"), one(l, "", fmt.Sprintf("{%d}", l.jobs)), fmt.Sprint("mark", l.jobs), 1 + l.IntN(4), l.in(2),
+	}
 }

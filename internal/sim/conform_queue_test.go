@@ -21,6 +21,7 @@ type queueOracle struct {
 	open      []string // jobs that have not ended, in their order
 	rates     map[string]float64
 	once      *once
+	recurring map[string]string
 }
 
 type queueJob struct {
@@ -37,6 +38,7 @@ type once struct {
 func newQueueOracle() queueOracle {
 	return queueOracle{
 		layout: map[string]string{}, instances: map[string]int64{}, paused: map[string]string{}, jobs: map[string]*queueJob{}, rates: map[string]float64{},
+		recurring: map[string]string{},
 	}
 }
 
@@ -57,6 +59,9 @@ func (q *queueOracle) keys(nowMs int64, put func(key, name string, value any)) {
 	}
 	for name, value := range q.paused {
 		put("paused", name, value)
+	}
+	for name, value := range q.recurring {
+		put("recurring", name, value)
 	}
 	for topic, upTo := range q.rates {
 		put("rates", topic, strconv.FormatFloat(upTo, 'f', 0, 64))
@@ -392,4 +397,33 @@ func (v *onceend) ask(o *oracle) any {
 		o.queue.once = nil
 	}
 	return int64(1)
+}
+
+type recurring struct {
+	Name, Was, Seen, Record, Mark string
+	Most                          int
+	Tells                         bool
+}
+
+func (v *recurring) run(k home) (*scripts.Script, []string, []any) {
+	return scripts.Recurring, []string{k.queue.Recurring(), k.queue.Instances()}, []any{v.Name, v.Was, v.Seen, v.Record, v.Mark, v.Most, digits(v.Tells)}
+}
+
+func (v *recurring) most() int { return 5 }
+
+func (v *recurring) ask(o *oracle) any {
+	all := o.queue.recurring
+	switch is, mark := all[v.Name], all[""]; {
+	case is != v.Was, is == "" && mark != v.Seen:
+		return []any{int64(0), mark, is}
+	case is == "" && len(all) > v.Most:
+		return []any{int64(-1), mark, ""}
+	}
+	if all[""], all[v.Name] = v.Mark, v.Record; v.Record == "" {
+		delete(all, v.Name)
+	}
+	if v.Tells {
+		o.hint = "recurring"
+	}
+	return []any{int64(1), v.Mark, v.Record}
 }

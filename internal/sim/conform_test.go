@@ -83,7 +83,7 @@ const (
 	ticks      = 120 // of the clock in a round
 	mostOfTick = 4   // verbs of a queue in a tick
 	lookEvery  = 24  // ticks
-	looks      = 22  // commands of a look
+	looks      = 23  // commands of a look
 )
 
 func conform(t *testing.T, s server, set string) {
@@ -294,6 +294,7 @@ func (k home) look(t *testing.T, s server, o *oracle) string {
 	hashes := map[string]string{
 		"msg": k.Msg, "attempts": k.Attempts, "gone": k.Gone, "claims": k.Claims, "deadmsg": k.DeadMsg, "settled": k.Settled, "routes": k.Routes, "meta": k.Meta,
 		"ends": ends, "layout": k.queue.Layout(), "paused": k.queue.Paused(), "jobs": k.queue.Jobs(), "rates": k.queue.Rates(),
+		"recurring": k.queue.Recurring(),
 	}
 	sets := map[string]string{
 		"due": k.Due, "gonettl": k.GoneTTL, "deadlines": k.Deadlines, "dead": k.Dead, "tags": k.Tags, "ended": ended, "instances": k.queue.Instances(),

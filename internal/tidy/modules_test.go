@@ -21,7 +21,8 @@ const ourModule = "github.com/delaybridge/delaybridge"
 // takes over all of it.
 var sdk = map[string][]string{
 	"internal/engine": {
-		"github.com/cespare/xxhash/v2", "github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/trace",
+		"github.com/cespare/xxhash/v2", "github.com/netresearch/go-cron", "github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel",
+		"go.opentelemetry.io/otel/trace",
 		"golang.org/x/sync", "golang.org/x/sys",
 	},
 	"delay":        {"github.com/alicebob/miniredis/v2", "github.com/oklog/ulid/v2", "github.com/redis/go-redis/v9", "go.opentelemetry.io/otel/trace"},

@@ -23,7 +23,7 @@ type Message struct {
 	// Topic is where the sink publishes: a Kafka topic, a RabbitMQ routing key, a NATS subject.
 	Topic string
 	// Headers are the producer's own headers, which pass through unchanged, and [HeaderUID],
-	// [HeaderTags], [HeaderLate], [HeaderFirstAt] and [HeaderSealed] if the message has them.
+	// [HeaderTags], [HeaderLate], [HeaderFirstAt], [HeaderSealed] and [HeaderRecurring] if the message has them.
 	Headers map[string]string
 	// Body is published byte for byte. If it is sealed, it is decrypted before.
 	Body []byte
@@ -56,6 +56,10 @@ const (
 	HeaderScheduledAt = "delay-scheduled-at"
 	HeaderAttempt     = "delay-attempt"
 )
+
+// HeaderRecurring has the name of the recurring schedule, in each message that is a firing of one. It is
+// stored with the message.
+const HeaderRecurring = "delay-recurring"
 
 // TimeFormat is the format of times in headers: RFC 3339 in UTC with three decimals.
 const TimeFormat = "2006-01-02T15:04:05.000Z"

@@ -22,6 +22,7 @@
 //	inspect   reads for operators: one message, lists, stats, counters, forecast, audit; and
 //	          what operators do by hand
 //	job       one operation on many messages
+//	recurring schedules that fire again and again, and the plan of their firings
 //	verify    checks whether the keys agree with each other, and repairs them
 //
 // The packages below, each of which imports only those above it in this list:
@@ -78,6 +79,8 @@
 //	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue;
 //	                               "by", tab, topic -> the same instant and who has paused it;
 //	                               "by", tab, tab -> how many calls there were, so that a late run undoes none
+//	delay:{delay:q:instances}:recurring
+//	                       HASH    name -> record of a recurring schedule; '' -> the mark of the last change
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
 // script does not fail if it cannot publish a hint.

@@ -22,7 +22,7 @@ type Listener struct {
 	// it up, or that either may have happened unheard.
 	Wake func(shard int)
 	// Changed says that an instance came or went, that the layout has changed,
-	// that a topic was paused or a job was begun, or that any of it may have
+	// that a topic was paused, a job was begun or a recurring schedule was changed, or that any of it may have
 	// happened unheard.
 	Changed func()
 }

@@ -33,6 +33,10 @@ func (q Queue) Paused() string { return q.Prefix + ":{" + q.Instances() + "}:pau
 // that a script can check that the caller is a live instance.
 func (q Queue) Rates() string { return q.Prefix + ":{" + q.Instances() + "}:rates" }
 
+// Recurring is the key of the recurring schedules. It is beside the instances' key, on whose
+// channel a change of it is announced.
+func (q Queue) Recurring() string { return q.Prefix + ":{" + q.Instances() + "}:recurring" }
+
 // Once is the key of the record of that name, see Once in package store. Its hash tag is like a shard's,
 // so that the rights for the shards' keys cover it and the records spread over a Cluster.
 func (q Queue) Once(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:once" }

@@ -29,6 +29,7 @@ var login = []string{"client|setname", "eval", "evalsha"}
 var producing = []*scripts.Script{
 	scripts.Schedule, scripts.Replace, scripts.Put, scripts.Cancel, scripts.Reschedule, scripts.Get,
 	scripts.Layout, scripts.Change, scripts.Fence, scripts.Touch, scripts.Tagged, scripts.Members, scripts.Page,
+	scripts.Recurring,
 }
 
 // The scripts behind lists and sums.
@@ -37,17 +38,17 @@ var looking = []*scripts.Script{scripts.Get, scripts.Layout, scripts.Stats, scri
 var uses = map[Role]use{
 	Producer: {
 		scripts:    producing,
-		data:       []string{"time", "hmget", "hget", "zrange", "zscore"},
+		data:       []string{"time", "hgetall", "hmget", "hget", "zrange", "zscore"},
 		connection: with(login, "wait"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout},
-		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Recurring},
+		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 	Viewer: {
 		scripts:    looking,
 		without:    []string{"hset", "hdel"}, // It makes no layout.
 		data:       []string{"hgetall", "hget", "hkeys", "hmget", "hstrlen", "hvals", "zcount", "zrandmember", "zrange", "zscan", "zscore"},
 		connection: with(login, "ping"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Jobs, keys.Queue.Paused},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Jobs, keys.Queue.Paused, keys.Queue.Recurring},
 	},
 	Operator: {
 		scripts: slices.Concat(producing, looking, []*scripts.Script{
@@ -59,7 +60,7 @@ var uses = map[Role]use{
 			"xadd", "zcard", "zcount", "zrandmember", "zrange", "zscan", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.Paused},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.Paused, keys.Queue.Recurring},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 	Bridge: {
@@ -75,7 +76,7 @@ var uses = map[Role]use{
 			"xadd", "xrevrange", "zcard", "zcount", "zrandmember", "zrange", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait", "ssubscribe", "sunsubscribe"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused, keys.Queue.Rates},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused, keys.Queue.Recurring, keys.Queue.Rates},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 }

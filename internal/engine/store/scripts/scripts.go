@@ -68,6 +68,7 @@ var (
 	OnceBegin  = load("oncebegin")
 	OnceEnd    = load("onceend")
 	Rate       = load("rate")
+	Recurring  = load("recurring")
 )
 
 // Shared functions at the beginning of scripts: the index of tags, the history, a

@@ -1,0 +1,368 @@
+package recurring
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a queue on a real Redis.
+type world struct {
+	*Schedules
+	t *testing.T
+	q *store.Queue
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	options, err := redis.ParseURL(testenv.Redis(t))
+	require.NoError(t, err)
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	q := storetest.New(t, rdb, 3)
+	return &world{New(q, store.Durability{}), t, q}
+}
+
+func (w *world) set(name string, spec Spec) Record {
+	w.t.Helper()
+	if spec.Topic == "" {
+		spec.Topic = "t"
+	}
+	r, _, err := w.Set(w.t.Context(), name, spec)
+	require.NoError(w.t, err)
+	return r
+}
+
+// kept is the record as Redis has it.
+func (w *world) kept(name string) Kept {
+	w.t.Helper()
+	kept, _, err := w.read(w.t.Context(), name)
+	require.NoError(w.t, err)
+	require.NoError(w.t, kept.Err)
+	return kept
+}
+
+// step makes one step from a record, and returns the record then.
+func (w *world) step(kept Kept) (Kept, Tally) {
+	w.t.Helper()
+	tally, err := w.Step(w.t.Context(), kept)
+	require.NoError(w.t, err)
+	return w.kept(kept.Name), tally
+}
+
+// waiting are the messages that wait, by id, with the tokens under which they were scheduled.
+func (w *world) waiting() map[string]inspect.ListItem {
+	w.t.Helper()
+	page, err := inspect.NewAdmin(w.q).List(w.t.Context(), inspect.ListRequest{Filter: inspect.Filter{State: inspect.StateScheduled}, Limit: inspect.MaxList})
+	require.NoError(w.t, err)
+	all := map[string]inspect.ListItem{}
+	for _, m := range page.Messages {
+		all[m.Found.ID] = m
+	}
+	return all
+}
+
+func (w *world) created() (n int64) {
+	w.t.Helper()
+	stats, err := inspect.NewAdmin(w.q).StatsOfAll(w.t.Context())
+	require.NoError(w.t, err)
+	return stats.Sum().Counters["scheduled"]
+}
+
+// TestFirings: what is scheduled, and how it looks.
+func TestFirings(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("daily", Spec{Cron: "0 20 * * *", Zone: "Europe/Berlin", Headers: map[string]string{"x": "y"}, Body: []byte("hi"), Key: "k"})
+	kept, tally := w.step(w.kept("daily"))
+	require.Equal(t, Tally{Scheduled: 1}, tally)
+	require.Empty(t, kept.Pending)
+	next := kept.Next(w.q.Now())
+	require.Equal(t, kept.Planned, next)
+	all := w.waiting()
+	require.Len(t, all, 1)
+	m := all["daily@"+next.Format(time.RFC3339)]
+	require.Equal(t, next.UnixMilli(), m.Found.DueAt.UnixMilli())
+	require.Equal(t, map[string]string{"x": "y", message.HeaderRecurring: "daily"}, m.Found.Headers)
+	require.Equal(t, "k", m.Found.Key)
+	_, tally = w.step(kept)
+	require.Zero(t, tally, "until it has come")
+}
+
+// TestSetAgain: an equal one stays as it is, another one takes its place, also while it is paused.
+func TestSetAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.set("n", Spec{Cron: "0 0 * * *", Key: "a"})
+	require.Equal(t, first.Revision, w.set("n", Spec{Cron: "0 0 * * *", Key: "a"}).Revision)
+	_, _ = w.step(w.kept("n"))
+	before := w.waiting()
+	second := w.set("n", Spec{Cron: "0 0 * * *", Key: "b"})
+	require.NotEqual(t, first.Revision, second.Revision)
+	require.Empty(t, w.waiting(), "it was cancelled before the call returned")
+	_, _ = w.step(w.kept("n"))
+	for id, m := range w.waiting() {
+		require.Contains(t, before, id)
+		require.Equal(t, "b", m.Found.Key)
+	}
+	_, err := w.Pause(t.Context(), "n", "ann")
+	require.NoError(t, err)
+	require.Empty(t, w.waiting())
+	third := w.set("n", Spec{Cron: "0 0 * * *"})
+	require.Equal(t, "ann", third.By)
+	_, tally := w.step(w.kept("n"))
+	require.Zero(t, tally)
+	_, err = w.Resume(t.Context(), "n")
+	require.NoError(t, err)
+	_, _ = w.step(w.kept("n"))
+	require.Len(t, w.waiting(), 1)
+	_, err = w.Delete(t.Context(), "n")
+	require.NoError(t, err)
+	require.Empty(t, w.waiting())
+	for _, call := range []func() error{
+		func() error { _, err := w.Get(t.Context(), "n"); return err },
+		func() error { _, err := w.Delete(t.Context(), "n"); return err },
+		func() error { _, err := w.Resume(t.Context(), "n"); return err },
+		func() error { _, err := w.Pause(t.Context(), "n", ""); return err },
+	} {
+		require.ErrorIs(t, call(), ErrNone)
+	}
+}
+
+// TestBrokenOff: a planner dies after each of its steps, and another goes on from there.
+func TestBrokenOff(t *testing.T) {
+	t.Parallel()
+	for name, dies := range map[string]func(w *world, kept Kept){
+		"before the first": func(*world, Kept) {},
+		"decided":          func(w *world, kept Kept) { _, _ = w.decide(w.t.Context(), kept) },
+		"scheduled some": func(w *world, kept Kept) {
+			kept, err := w.decide(w.t.Context(), kept)
+			require.NoError(w.t, err)
+			at := kept.Pending[0]
+			for _, a := range w.q.Producer().Schedule(w.t.Context(), []store.Request{w.request(kept.message(at), store.When{Ms: kept.dueMs(at)}, kept.Revision, at)}, false, store.Durability{}) {
+				require.NoError(w.t, a.Err)
+			}
+		},
+		"scheduled all": func(w *world, kept Kept) {
+			kept, err := w.decide(w.t.Context(), kept)
+			require.NoError(w.t, err)
+			other := New(w.q, store.Durability{})
+			text := kept.text
+			kept.text = "not this one"
+			_, err = other.schedule(w.t.Context(), kept)
+			require.ErrorIs(w.t, err, errMeanwhile)
+			require.Equal(w.t, text, w.kept("n").text)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.set("n", Spec{Cron: "@every 7s"})
+			dies(w, w.kept("n"))
+			kept, _ := w.step(w.kept("n"))
+			require.Empty(t, kept.Pending)
+			require.Len(t, w.waiting(), 4)
+			require.Equal(t, int64(4), w.created(), "each once")
+		})
+	}
+}
+
+// TestTwoPlanners: two that start from the same record make each firing once.
+func TestTwoPlanners(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("n", Spec{Cron: "@every 1s"})
+	for range 20 {
+		kept := w.kept("n")
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { _, _ = w.Step(t.Context(), kept) })
+		}
+		both.Wait()
+	}
+	kept, _ := w.step(w.kept("n"))
+	require.Empty(t, kept.Pending)
+	require.Equal(t, kept.Scheduled, w.created())
+	require.Equal(t, kept.Planned.Unix()-kept.SetAt.Unix(), w.created())
+}
+
+// TestLatePlanner: what a planner has read before a schedule was replaced, paused or deleted has no effect after it, wherever
+// in its step it was, and whoever has finished the change.
+func TestLatePlanner(t *testing.T) {
+	t.Parallel()
+	ends := map[string]func(w *world) error{
+		"replaced": func(w *world) error {
+			_, _, err := w.Set(w.t.Context(), "n", Spec{Cron: "0 0 1 1 *", Topic: "other"})
+			return err
+		},
+		"paused":  func(w *world) error { _, err := w.Pause(w.t.Context(), "n", "ann"); return err },
+		"deleted": func(w *world) error { _, err := w.Delete(w.t.Context(), "n"); return err },
+		"deleted and set again": func(w *world) error {
+			_, err := w.Delete(w.t.Context(), "n")
+			require.NoError(w.t, err)
+			_, _, err = w.Set(w.t.Context(), "n", Spec{Cron: "0 0 1 1 *", Topic: "other"})
+			return err
+		},
+		"left by who has begun it": func(w *world) error {
+			kept := w.kept("n")
+			next := kept.Record
+			require.NoError(w.t, next.end(w.q.Now()))
+			next.Paused = w.q.Now()
+			kept, err := w.put(w.t.Context(), kept, "", &next, false)
+			require.NoError(w.t, err)
+			_, _ = w.step(kept)
+			return nil
+		},
+	}
+	for name, ended := range ends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.set("n", Spec{Cron: "@every 10s"})
+			read := w.kept("n")
+			decided, err := w.decide(t.Context(), read)
+			require.NoError(t, err)
+			require.Len(t, decided.Pending, 3)
+			require.NoError(t, ended(w))
+			for _, late := range []Kept{read, decided} {
+				done, err := w.Step(t.Context(), late)
+				require.NoError(t, err)
+				require.Zero(t, done)
+			}
+			for id, m := range w.waiting() {
+				require.Equal(t, "other", m.Found.Topic, id)
+			}
+			if kept := w.kept("n"); kept.text != "" {
+				_, _ = w.step(kept)
+			}
+			for id, m := range w.waiting() {
+				require.Equal(t, "other", m.Found.Topic, id)
+			}
+		})
+	}
+}
+
+// TestLateEnd: what ends a revision late does nothing to the firings of the next one, which have the same ids.
+func TestLateEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("old")})
+	kept, _ := w.step(w.kept("n"))
+	stale := &Stale{kept.Revision, "t", "", []int64{kept.Planned.Unix()}}
+	w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("new")})
+	_, _ = w.step(w.kept("n"))
+	require.Len(t, w.waiting(), 1)
+	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	require.Len(t, w.waiting(), 1)
+}
+
+// TestLateChange: a run of the script that comes late creates no schedule that was deleted meanwhile.
+func TestLateChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, mark, err := w.read(t.Context(), "n")
+	require.NoError(t, err)
+	late := &Record{Name: "n", Revision: "late"}
+	w.set("n", Spec{Cron: "@daily"})
+	_, err = w.Delete(t.Context(), "n")
+	require.NoError(t, err)
+	_, err = w.put(t.Context(), Kept{}, mark, late, true)
+	require.ErrorIs(t, err, errMeanwhile)
+	_, err = w.Get(t.Context(), "n")
+	require.ErrorIs(t, err, ErrNone)
+}
+
+// TestSkipped: a firing that somebody has cancelled stays cancelled.
+func TestSkipped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("n", Spec{Cron: "@every 60s"})
+	kept, _ := w.step(w.kept("n"))
+	storetest.Answered(t, store.Done, w.q.Producer().Cancel(t.Context(), FiringID("n", kept.Planned.Unix()), "", store.Durability{}))
+	_, _ = w.step(w.kept("n"))
+	require.Empty(t, w.waiting())
+}
+
+// TestMost: one more than the limit is refused, and a name that is there is not one more.
+func TestMost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range Most {
+		w.set(fmt.Sprint("n", i), Spec{Cron: "@daily"})
+	}
+	_, _, err := w.Set(t.Context(), "more", Spec{Cron: "@daily", Topic: "t"})
+	require.ErrorIs(t, err, ErrMany)
+	w.set("n1", Spec{Cron: "@hourly"})
+	all, mark, err := w.List(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, Most)
+	require.NotEmpty(t, mark)
+}
+
+// TestUnreadable: a record of which this version makes nothing is not touched.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.NoError(t, w.q.Redis(t.Context()).HSet(t.Context(), w.q.Keys().Recurring(), "n", "{").Err())
+	_, err := w.Get(t.Context(), "n")
+	require.ErrorIs(t, err, ErrUnreadable)
+	_, _, err = w.Set(t.Context(), "n", Spec{Cron: "@daily", Topic: "t"})
+	require.ErrorIs(t, err, ErrUnreadable)
+	all, _, err := w.List(t.Context())
+	require.NoError(t, err)
+	require.ErrorIs(t, all[0].Err, ErrUnreadable)
+}
+
+// TestReshard: a firing that was scheduled by an old layout is ended under the new one, and is not made again.
+func TestReshard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for i := range 8 {
+		w.set(fmt.Sprint("n", i), Spec{Cron: "0 0 1 1 *"})
+	}
+	read, _, err := w.List(t.Context())
+	require.NoError(t, err)
+	for _, kept := range read {
+		_, _ = w.step(kept)
+	}
+	_, err = w.q.Layouts().SetShards(t.Context(), 5)
+	require.NoError(t, err)
+	for i, kept := range read {
+		_, err = w.Step(t.Context(), kept)
+		require.NoError(t, err)
+		if i%2 == 0 {
+			_, err = w.Delete(t.Context(), kept.Name)
+			require.NoError(t, err)
+		}
+	}
+	require.Equal(t, int64(8), w.created())
+	require.Len(t, w.waiting(), 4)
+	for id := range w.waiting() {
+		require.True(t, strings.HasPrefix(id, "n1@") || strings.HasPrefix(id, "n3@") || strings.HasPrefix(id, "n5@") || strings.HasPrefix(id, "n7@"), id)
+	}
+}
+
+// TestDeadline: a call ends with its context.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _, err := w.Set(ctx, "n", Spec{Cron: "@daily", Topic: "t"})
+	require.ErrorIs(t, err, store.ErrUnavailable)
+}
