@@ -21,11 +21,13 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	storerecurring "github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
 	"github.com/delaybridge/delaybridge/internal/poller"
+	"github.com/delaybridge/delaybridge/internal/recurring"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/upkeep"
@@ -40,6 +42,7 @@ type queue struct {
 	// opened is closed when Redis was checked.
 	opened     <-chan struct{}
 	jobs       *jobs.Runner
+	recurring  *recurring.Planner
 	rooms      *upkeep.Rooms
 	durability *upkeep.Durability // nil if nothing is to confirm
 	// beside are the functions that run from when the layout is made until the end.
@@ -78,6 +81,7 @@ func newQueue(all Config, set *Queues, name string) (*queue, error) {
 	all.Metrics.AddQueue(name)
 	all.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
 	q.jobs = jobs.New(job.New(q.store), all.Instance, q.logger)
+	q.recurring = recurring.New(name, storerecurring.New(q.store, cfg.Confirmation()), q.isFirst, all.Metrics, q.logger)
 	q.member = membership.New(membership.Config{
 		Queue: name, Instance: all.Instance, Lease: all.Config.Poller.Lease,
 		Want:  cfg.Layout(sink),
@@ -105,7 +109,7 @@ func (q *queue) keepUp(all Config, memory *upkeep.Memory) (published publishedHo
 	kept := &upkeep.Queue{Store: q.store, Config: q.inForce.Load, IsKeeper: q.member.IsKeeper, Metrics: all.Metrics, Logger: q.logger}
 	budget := upkeep.NewBudget(kept)
 	q.rooms = upkeep.NewRooms(kept, budget, memory)
-	q.beside = append(q.beside, q.jobs.Run, budget.Run, q.rooms.Run, upkeep.NewDeadLimits(kept).Run)
+	q.beside = append(q.beside, q.jobs.Run, q.recurring.Run, budget.Run, q.rooms.Run, upkeep.NewDeadLimits(kept).Run)
 	cfg := q.inForce.Load()
 	if cfg.Confirmation().IsSet() {
 		q.durability = upkeep.NewDurability(kept)
@@ -249,10 +253,10 @@ func (q *queue) change(cfg *config.Queue) {
 	q.metrics.RateLimit(q.store.Name(), cfg.Rate.Messages, cfg.Rate.ByTopic())
 }
 
-// hear subscribes to the hints of the shards. A hint of a change may also mean a job.
+// hear subscribes to the hints of the shards. A hint of a change may also mean a job, or a recurring schedule.
 func (q *queue) hear(subscriber *hints.Subscriber) func(shards []int, changed func()) {
 	return func(shards []int, changed func()) {
-		all := func() { changed(); q.jobs.Wake() }
+		all := func() { changed(); q.jobs.Wake(); q.recurring.Wake() }
 		subscriber.Set(q.store.Keys(), shards, hints.Listener{Wake: q.poller.Load().Wake, Changed: all})
 	}
 }

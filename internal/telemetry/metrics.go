@@ -49,7 +49,8 @@ type Metrics struct {
 	reloads  reloadMetrics
 	servers  serverMetrics
 
-	layout layoutMetrics
+	recurring recurringMetrics
+	layout    layoutMetrics
 }
 
 // layoutMetrics are about a queue's shards and the instances that share them.
@@ -80,6 +81,7 @@ func New(version string) *Metrics {
 		reloads:  newReloadMetrics(),
 		servers:  newServerMetrics(),
 
+		recurring: newRecurringMetrics(),
 		layout: layoutMetrics{
 			epoch:     gauges("layout_epoch", "The layout that this instance uses: how many the queue has had.", "queue"),
 			shards:    gauges("layout_shards", "Shards of the queue in the layout that this instance uses.", "queue"),
@@ -93,7 +95,7 @@ func New(version string) *Metrics {
 		m.lateness, m.inFlight, m.failures, m.decode, m.refused, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
-		m.servers.used, m.servers.limit, m.servers.calls,
+		m.servers.used, m.servers.limit, m.servers.calls, m.recurring.schedules, m.recurring.firings,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, code := range []string{"unauthorized", "forbidden", "read_only", "rate_limited"} {
@@ -128,6 +130,7 @@ func (m *Metrics) AddQueue(queue string) {
 	m.decode.WithLabelValues(queue)
 	m.layout.lost.WithLabelValues(queue)
 	m.done.add(queue)
+	m.recurring.add(queue)
 }
 
 // ObserveLateness notes the time from a message's due time to the broker's acknowledgement.
