@@ -25,7 +25,7 @@ const (
 	HeaderAttempt = message.HeaderAttempt
 )
 
-// Names of the headers that a message has if its producer set the field.
+// Names of the headers that a message has if its producer set the field, or it is a firing.
 const (
 	// HeaderTags are [Message.Tags], HeaderLate is [Message.Late].
 	HeaderTags = message.HeaderTags
@@ -33,6 +33,8 @@ const (
 	// HeaderFirstAt is when the first of the messages was accepted that have replaced one another
 	// with a [When.MaxWait], in the form of HeaderDueAt.
 	HeaderFirstAt = message.HeaderFirstAt
+	// HeaderRecurring is the name of the [Recurring] of which the message is a firing.
+	HeaderRecurring = message.HeaderRecurring
 )
 
 // Delivery is what the headers tell a consumer of a published message.

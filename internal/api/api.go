@@ -84,7 +84,7 @@ func New(config Config) (*API, error) {
 	a := &API{core: c, events: newEvents(q), track: newTrack(c)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&schedules{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
+		&schedules{c}, &recurrings{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
 	} {
 		resource.register()
 	}

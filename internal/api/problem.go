@@ -66,6 +66,7 @@ var statuses = map[string]int{
 	"too_late":          http.StatusConflict,
 	"many_jobs":         http.StatusConflict,
 	"many_paused":       http.StatusConflict,
+	"many_recurring":    http.StatusConflict,
 	"unknown":           http.StatusGatewayTimeout,
 	"not_durable":       http.StatusGatewayTimeout,
 	"full":              http.StatusInsufficientStorage,

@@ -23,7 +23,9 @@ var mayCall = map[string]string{
 	"schedule": "producer operator", "scheduleBatch": "producer operator", "cancel": "producer operator", "cancelTagged": "producer operator", "reschedule": "producer operator",
 	"publishNow": "producer operator", "pause": "operator", "resume": "operator",
 	"cancelAll": "operator", "rescheduleAll": "operator", "redriveAll": "operator", "purgeAll": "operator", "stopJob": "operator",
-	"get":  "producer viewer operator",
+	"get":          "producer viewer operator",
+	"setRecurring": "producer operator", "deleteRecurring": "producer operator", "pauseRecurring": "producer operator", "resumeRecurring": "producer operator",
+	"recurring": "producer viewer operator", "recurrings": "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
 	"logLevel": "viewer operator", "setLogLevel": "operator",
@@ -59,7 +61,7 @@ func TestRoles(t *testing.T) {
 	for id, call := range s.operations() {
 		allowed, known := mayCall[id]
 		require.True(t, known, "%s: say who may call it", id)
-		path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "none", "{job}", "none").Replace(call[1])
+		path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "none", "{job}", "none", "{name}", "none").Replace(call[1])
 		var body any
 		if call[0] == http.MethodPost {
 			body = `{"wrong": true}`

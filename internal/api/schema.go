@@ -14,6 +14,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 )
 
 // Huma checks what it reads from types, with error texts of its own. The SDK checks the limits
@@ -102,6 +103,15 @@ var limits = map[string]map[string][]limit{
 		"headers": {headersLimit},
 		"tags":    {tagsLimit},
 	},
+	"Recurring": {
+		"key":   {length(0, message.MaxKeyLength), like(isName)},
+		"topic": {length(1, mostTopic), like(isTopic)},
+		"body":  {length(0, recurring.MaxTemplate)},
+		"body_base64": {length(0, base64.StdEncoding.EncodedLen(recurring.MaxTemplate)), like(isBase64), func(s *huma.Schema) {
+			s.ContentEncoding = "base64"
+		}},
+		"headers": {headersLimit}, "tags": {tagsLimit}, "jitter": {like(isDelay)}, "until": {format("date-time")},
+	},
 	"Late":           {"after": {like(isDelay)}},
 	"LevelInputBody": {"for": {like(isDelay)}},
 	"JobInputBody":   {"in": {like(isDelay)}, "at": {format("date-time")}, "by": {like(isShift)}},
@@ -175,13 +185,14 @@ var meanings = map[string]string{
 	"unauthorized":       "no token, or not a known one",
 	"forbidden":          "the caller may not do this",
 	"read_only":          "nobody may change anything here",
-	"not_found":          "there is no such message, queue, job or call",
+	"not_found":          "there is no such message, queue, job, recurring schedule or call",
 	"method_not_allowed": "the call is there with another method; Allow has them",
 	"duplicate":          "the identity is taken",
 	"too_late":           "the message is being published right now",
 	"key_in_use":         "the first request under the Idempotency-Key is under way",
 	"key_reused":         "the Idempotency-Key was used for another request",
 	"many_paused":        "too many topics of the queue are paused already",
+	"many_recurring":     "the queue has too many recurring schedules already",
 	"many_jobs":          "too many jobs of the queue are open already",
 	"rate_limited":       "more calls than the token may make, or more at once than there is room for",
 	"unavailable":        "Redis was not reached; nothing was done",
@@ -200,6 +211,7 @@ var own = map[string]map[int][]string{
 	"reschedule":    {http.StatusConflict: {"too_late"}},
 	"publishNow":    {http.StatusConflict: {"too_late"}},
 	"pause":         {http.StatusConflict: {"many_paused"}},
+	"setRecurring":  {http.StatusConflict: {"many_recurring"}},
 	"cancelAll":     {http.StatusConflict: {"many_jobs"}},
 	"rescheduleAll": {http.StatusConflict: {"many_jobs"}},
 	"redriveAll":    {http.StatusConflict: {"many_jobs"}},

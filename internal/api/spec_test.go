@@ -134,6 +134,8 @@ func TestSpecIsKept(t *testing.T) {
 		if _, err := s.client.Schedule(t.Context(), delay.Message{ID: "a", Topic: "t"}, delay.After(time.Hour)); !errors.Is(err, delay.ErrDuplicate) {
 			require.NoError(t, err)
 		}
+		_, err := s.client.SetRecurring(t.Context(), delay.Recurring{Name: "a", Cron: "@daily", Message: delay.Message{Topic: "t"}})
+		require.NoError(t, err)
 	}
 	found, err := job.New(s.queue).Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Tag: "none"}})
 	require.NoError(t, err)
@@ -143,7 +145,7 @@ func TestSpecIsKept(t *testing.T) {
 		if d.op.OperationID == "cancelTagged" {
 			target += "?tag=none"
 		}
-		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", found).Replace(target), body)
+		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", found, "{name}", "a").Replace(target), body)
 		require.Less(t, a.status, http.StatusBadRequest, "%s: %s", d.op.OperationID, a.body)
 		d.check(t, spec, a, target)
 	}
@@ -176,7 +178,7 @@ func TestAllow(t *testing.T) {
 		"/queues/QUEUE/messages/a:publish-now": {"DELETE", "GET"}, "/openapi.json": {"GET"},
 	}
 	for _, d := range calls(s.api.Spec()) {
-		where := strings.NewReplacer("{queue}", "QUEUE", "{id}", "a", "{job}", "a").Replace(d.path)
+		where := strings.NewReplacer("{queue}", "QUEUE", "{id}", "a", "{job}", "a", "{name}", "a").Replace(d.path)
 		want[where] = append(want[where], d.method)
 	}
 	for where, methods := range want {
@@ -200,6 +202,7 @@ var rightBodies = map[string]any{
 	"reschedule":    `{"in": "1h"}`,
 	"pause":         `{"topic": "t"}`, "setLogLevel": `{"level": "debug", "for": "10m"}`,
 	"cancelAll": `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
+	"setRecurring":      `{"topic": "t", "cron": "@hourly"}`,
 	"acknowledgeLosses": `{"losses": ["queue:none"]}`,
 	"redriveAll":        `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }

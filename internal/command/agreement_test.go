@@ -119,6 +119,10 @@ func (a *agreement) scene() {
 	a.ok("schedule", "--topic", "t", "--at", "2020-01-01T00:00:00Z", "--id", "due", "x")
 	a.ok("schedule", "--topic", "t", "--in", "1h", "--id", "later", "--key", "k", "--tag", "vip", "--header", "a=b", "payload")
 	a.ok("pause", "--topic", "other")
+	a.ok("recurring set", "daily", "--cron", "0 20 * * *", "--zone", "Europe/Berlin", "--topic", "t", "--key", "k", "--tag", "vip", "--header", "a=b",
+		"--late", "1h", "--missed", "catch_up", "--catch-up", "3", "--jitter", "30s", "--until", "2031-01-01T00:00:00Z", "payload")
+	a.ok("recurring set", "hourly", "--cron", "@hourly", "--topic", "t")
+	a.ok("recurring pause", "hourly")
 	admin := inspect.NewAdmin(a.queue)
 	require.NoError(a.t, admin.TellRooms(a.t.Context(), inspect.Rooms{
 		Budget: &inspect.Room{Used: 1, Limit: 100, FullAt: time.Now().Add(time.Hour)}, Redis: &inspect.Room{Used: 2, Limit: 100},
@@ -183,6 +187,9 @@ var queriesOfBoth = []query{
 	{"/queues/orders/forecast?step=1h&from=2031-01-01T00:00:00Z&to=2031-01-02T00:00:00Z", "forecast --queue orders --step 1h --from 2031-01-01T00:00:00Z --to 2031-01-02T00:00:00Z", ""},
 	{"/jobs", "jobs list --queue orders", "jobs"},
 	{"/jobs/JOB", "jobs show --queue orders JOB", ""},
+	{"/queues/orders/recurring", "recurring list --queue orders", "recurring"},
+	{"/queues/orders/recurring/daily", "recurring show --queue orders daily", ""},
+	{"/queues/orders/recurring/daily?body=1", "recurring show --queue orders daily --body", ""},
 }
 
 // queriesOfOne have no command.
@@ -245,7 +252,7 @@ func TestQueriesOfTheAPI(t *testing.T) {
 		if before, _, isOne := strings.Cut(path, "/messages/"); isOne {
 			path = before + "/messages/{id}"
 		}
-		known = append(known, strings.Replace(path, "JOB", "{job}", 1))
+		known = append(known, strings.NewReplacer("JOB", "{job}", "/daily", "/{name}").Replace(path))
 	}
 	for path, item := range a.get("/openapi.json")["paths"].(map[string]any) {
 		if item.(map[string]any)["get"] != nil {
@@ -276,6 +283,8 @@ func TestVerbsAgree(t *testing.T) {
 		{[]string{"cancel", "--id", "m", "--key", "k"}, "DELETE", path + "/m?key=k", ""},
 		{[]string{"pause", "--topic", "t"}, "POST", "/queues/orders:pause", `{"topic": "t"}`},
 		{[]string{"resume"}, "POST", "/queues/orders:resume", ""},
+		{[]string{"recurring set", "n", "--cron", "0 0 1 1 *", "--topic", "t"}, "PUT", "/queues/orders/recurring/n", `{"cron": "0 0 1 1 *", "topic": "t"}`},
+		{[]string{"recurring resume", "n"}, "POST", "/queues/orders/recurring/n:resume", ""},
 	} {
 		said := a.ok(verb.command[0], append([]string{"-o", "json"}, verb.command[1:]...)...).object(t)
 		if verb.command[0] == "schedule" && said["status"] == "created" { // So that the API has something to do.
@@ -316,11 +325,15 @@ func TestErrorsAgree(t *testing.T) {
 		{"pause --topic t..t", "POST", "/queues/orders:pause", `{"topic": "t..t"}`, "invalid", exitUsage},
 		{"cancel --all --state nowhere", "POST", path + ":cancel", `{"filter": {"state": "nowhere"}}`, "invalid", exitUsage},
 		{"jobs show none", "GET", "/jobs/none", "", "not_found", exitRefused},
+		{"recurring show none", "GET", "/queues/orders/recurring/none", "", "not_found", exitRefused},
+		{"recurring pause none", "POST", "/queues/orders/recurring/none:pause", "", "not_found", exitRefused},
+		{"recurring delete none", "DELETE", "/queues/orders/recurring/none", "", "not_found", exitRefused},
+		{"recurring set n --cron never --topic t", "PUT", "/queues/orders/recurring/n", `{"cron": "never", "topic": "t"}`, "invalid", exitUsage},
 	} {
 		verb := strings.Fields(c.command)
 		o := a.run(verb[0], append([]string{"-o", "json"}, verb[1:]...)...)
-		if verb[0] == "jobs" {
-			o = a.run("jobs show", append([]string{"-o", "json"}, verb[2:]...)...)
+		if verb[0] == "jobs" || verb[0] == "recurring" {
+			o = a.run(verb[0]+" "+verb[1], append([]string{"-o", "json"}, verb[2:]...)...)
 		}
 		code, _ := o.errorOf(t)
 		_, problem := a.call(c.method, c.path, c.body)

@@ -30,6 +30,7 @@ type messageCommands struct {
 	Cancel     cancelCommand     `cmd:"" help:"Cancel a message."`
 	Reschedule rescheduleCommand `cmd:"" help:"Move a message to another due time."`
 	PublishNow publishNowCommand `cmd:"" help:"Make a message due now."`
+	Recurring  recurringCommands `cmd:"" help:"Set, list, show, pause, resume or delete recurring schedules."`
 	Jobs       jobsCommands      `cmd:"" help:"List, show or stop jobs, which change many messages."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 }

@@ -41,6 +41,7 @@ var codes = []struct {
 	{job.ErrManyOpen, "many_jobs"},
 	{job.ErrNone, "not_found"},
 	{inspect.ErrManyPaused, "many_paused"},
+	{delay.ErrManyRecurring, "many_recurring"},
 	{delay.ErrDuplicate, "duplicate"},
 	{store.ErrOtherTopic, "forbidden"},
 	{delay.ErrTooLate, "too_late"},

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -125,15 +126,9 @@ func (s *Schedule) parse() (delay.Request, error) {
 		}
 		when = when.MaxWait(bound)
 	}
-	body := []byte(s.Body)
-	switch {
-	case s.BodyBase64 == "":
-	case s.Body != "":
-		return delay.Request{}, Invalid("body_base64", "give body or body_base64, and not both")
-	default:
-		if body, err = base64.StdEncoding.DecodeString(s.BodyBase64); err != nil {
-			return delay.Request{}, Invalid("body_base64", "body_base64 is not base64, with + and / and padding")
-		}
+	body, err := decodeBody(s.Body, s.BodyBase64)
+	if err != nil {
+		return delay.Request{}, err
 	}
 	late, err := s.Late.parse()
 	if err != nil {
@@ -142,6 +137,29 @@ func (s *Schedule) parse() (delay.Request, error) {
 	return delay.Request{
 		Message: delay.Message{ID: s.ID, Key: s.Key, Topic: s.Topic, Headers: s.Headers, Body: body, Tags: s.Tags, Late: late}, When: when, Repeat: s.Call,
 	}, nil
+}
+
+// decodeBody is a payload, given as text or in base64.
+func decodeBody(text, encoded string) ([]byte, error) {
+	switch {
+	case encoded == "":
+		return []byte(text), nil
+	case text != "":
+		return nil, Invalid("body_base64", "give body or body_base64, and not both")
+	}
+	body, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, Invalid("body_base64", "body_base64 is not base64, with + and / and padding")
+	}
+	return body, nil
+}
+
+// encodeBody is a payload as text, or else in base64.
+func encodeBody(body []byte) (text, encoded string) {
+	if utf8.Valid(body) {
+		return string(body), ""
+	}
+	return "", base64.StdEncoding.EncodeToString(body)
 }
 
 // ScheduleResult is the result of scheduling one message.

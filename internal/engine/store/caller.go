@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -235,10 +236,13 @@ type topicsKey struct{}
 // was read earlier may have been replaced. For a message of another topic the answer is
 // OtherTopic, and reveals nothing else.
 func WithTopics(ctx context.Context, topics []string) context.Context {
-	if len(topics) == 0 {
-		return ctx
-	}
-	return context.WithValue(ctx, topicsKey{}, packTopics(topics))
+	return context.WithValue(ctx, topicsKey{}, topics)
+}
+
+// MayTouch reports whether the topic is one of those of [WithTopics].
+func MayTouch(ctx context.Context, topic string) bool {
+	topics, _ := ctx.Value(topicsKey{}).([]string)
+	return len(topics) == 0 || slices.Contains(topics, topic)
 }
 
 // packTopics packs a list of topics for the scripts.
@@ -251,6 +255,6 @@ func packTopics(topics []string) string {
 }
 
 func topicsOf(ctx context.Context) string {
-	topics, _ := ctx.Value(topicsKey{}).(string)
-	return topics
+	topics, _ := ctx.Value(topicsKey{}).([]string)
+	return packTopics(topics)
 }

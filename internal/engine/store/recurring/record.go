@@ -138,6 +138,7 @@ func (s *Spec) check(name string, sink message.SinkType, now time.Time) error {
 	refused := func(field, value, limit string) error {
 		return &message.InvalidError{Field: field, Value: value, Limit: limit}
 	}
+	s.Until = s.Until.UTC().Truncate(time.Millisecond)
 	table, err := newTimetable(s.Cron, s.Zone, now, s.Until)
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ const markField = ""
 // Set creates a schedule, or replaces the one of that name: then firings of the old one that are not due yet are cancelled
 // before it returns. Firings that are due, or in flight, may still come. It leaves an equal one as it is, and a
 // paused one paused, so that it may be called at each start of a program. Its errors are a [*message.InvalidError], [ErrMany],
-// [ErrUnreadable] and those of the store. After any of the store's, it may be in force, also some time later, but not once
+// [ErrUnreadable] and those of the store, among them [store.ErrOtherTopic]. After any of the store's, it may be in force, also some time later, but not once
 // another change of that name has been answered.
 func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record, isNew bool, err error) {
 	layout, err := s.queue.AwaitLayout(ctx)
@@ -63,6 +63,9 @@ func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record
 	}
 	if err := layout.Rules.Topics.Check(spec.Topic); err != nil {
 		return Record{}, false, err
+	}
+	if !store.MayTouch(ctx, spec.Topic) {
+		return Record{}, false, store.ErrOtherTopic
 	}
 	now := s.queue.Now()
 	if err := spec.check(name, layout.Sink, now); err != nil {
@@ -209,6 +212,9 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 		if kept.Err != nil {
 			return Record{}, kept.Err
 		}
+		if kept.text != "" && !store.MayTouch(ctx, kept.Topic) {
+			return Record{}, store.ErrOtherTopic
+		}
 		if kept.Stale != nil || kept.IsDeleted { // First what another change has begun.
 			if _, err = s.finish(ctx, kept); err != nil && !errors.Is(err, errMeanwhile) {
 				return Record{}, err
@@ -311,6 +317,7 @@ const farAway = (message.MaxDelayYears - 1) * 365 * 24 * time.Hour
 // schedule them, in case a planner has not made one yet; so that one has no effect later. Then it cancels them, in calls
 // of a name too, so that no late one meets a firing of a later revision.
 func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) error {
+	ctx = store.WithTopics(ctx, nil) // Whoever may change the schedule may also do this.
 	producer, far := s.queue.Producer(), store.When{Relative: true, Ms: farAway.Milliseconds()}
 	requests := make([]store.Request, len(stale.Firings))
 	for i, at := range stale.Firings {
