@@ -123,6 +123,7 @@ var untyped = map[string]map[string][]string{
 var worlds = map[string]func(*shell){
 	"docs/api.md":        (*shell).runsABridge,
 	"docs/debounce.md":   (*shell).runsABridge,
+	"docs/recurring.md":  (*shell).runsABridge,
 	"docs/check.md":      (*shell).hasFaults,
 	"docs/encryption.md": (*shell).runsABridge,
 	"docs/operations.md": (*shell).configured,

@@ -1,0 +1,290 @@
+package recurring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+)
+
+const (
+	stories    = 300
+	atOnce     = 50 // stories
+	storyLasts = 6 * time.Second
+	// runTimeout is how long a run of a script may take: short, so that much of what is lost is tried again.
+	runTimeout = 150 * time.Millisecond
+)
+
+var errLost = errors.New("lost by the test")
+
+// network loses commands, and answers, and keeps commands back that arrive when nobody waits for them any more.
+type network struct {
+	mu     sync.Mutex
+	random *rand.Rand
+	isWell bool
+	late   sync.WaitGroup
+}
+
+func (n *network) draw() (what int, after time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.isWell {
+		return 9, 0
+	}
+	return n.random.IntN(24), time.Duration(n.random.IntN(3000)) * time.Millisecond
+}
+
+func (n *network) heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.isWell = true
+}
+
+func (n *network) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (n *network) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		what, after := n.draw()
+		switch {
+		case what == 0: // It never arrives.
+			cmd.SetErr(errLost)
+			return errLost
+		case what == 1: // Its answer is lost.
+			_ = next(ctx, cmd)
+			cmd.SetErr(errLost)
+			return errLost
+		case what == 2: // It arrives late. A copy, since the caller has the command.
+			again := redis.NewCmd(context.WithoutCancel(ctx), cmd.Args()...)
+			n.late.Go(func() { time.Sleep(after); _ = next(context.WithoutCancel(ctx), again) }) //nolint:forbidigo // it is the network
+			cmd.SetErr(errLost)
+			return errLost
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (n *network) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// told is what an operator knows of a body: from when firings must come, and from when none may.
+type told struct{ from, to, none time.Time }
+
+// published is a firing as it was claimed.
+type published struct {
+	id, body string
+	due      time.Time
+}
+
+// story is one schedule, several planners that fail, and an operator who sets, pauses, resumes and deletes it.
+type story struct {
+	t      *testing.T
+	net    *network
+	random *rand.Rand
+	q      *store.Queue // by the failing network
+	well   *store.Queue
+	told   map[string]*told
+	out    []published
+}
+
+func newStory(t *testing.T, seed uint64) *story {
+	options, err := redis.ParseURL(testenv.Redis(t))
+	require.NoError(t, err)
+	options.PoolSize = 4
+	well, failing := redis.NewClient(options), redis.NewClient(options)
+	t.Cleanup(func() { _, _ = well.Close(), failing.Close() })
+	s := &story{t: t, net: &network{random: rand.New(rand.NewPCG(seed, 1))}, random: rand.New(rand.NewPCG(seed, 2)), well: storetest.New(t, well, 2), told: map[string]*told{}}
+	failing.AddHook(s.net)
+	s.q = store.NewWithTimeout(struct{ redis.UniversalClient }{failing}, storetest.Prefix, s.well.Name(), runTimeout)
+	return s
+}
+
+// plans makes steps, from what it has read now or before, and dies in the middle of some.
+func (s *story) plans(ctx context.Context, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 3))
+	schedules := New(s.q, store.Durability{})
+	var old []Kept
+	for ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(ctx, time.Duration(1+random.IntN(400))*time.Millisecond)
+		if all, _, err := schedules.List(limited); err == nil {
+			old = append(old, all...)
+		}
+		if len(old) > 0 {
+			kept := old[len(old)-1-random.IntN(min(len(old), 4))]
+			_, _ = schedules.Step(limited, kept)
+		}
+		cancel()
+		time.Sleep(time.Duration(random.IntN(60)) * time.Millisecond) //nolint:forbidigo // a planner rests
+	}
+}
+
+// operates changes the schedule, and notes what it was answered.
+func (s *story) operates(ctx context.Context) {
+	schedules, in := New(s.q, store.Durability{}), "" // in: the body in force, as far as that is known
+	for n := 0; ctx.Err() == nil; n++ {
+		began := s.now()
+		verb := s.random.IntN(6)
+		body, err := fmt.Sprint("body ", n), error(nil)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		var r Record
+		switch {
+		case verb < 4:
+			r, _, err = schedules.Set(limited, "n", Spec{Cron: "@every 1s", Topic: "t", Body: []byte(body), Jitter: time.Duration(s.random.IntN(2)) * 500 * time.Millisecond})
+		case verb == 4:
+			_, err = schedules.Pause(limited, "n", "")
+		default:
+			_, err = schedules.Delete(limited, "n")
+		}
+		cancel()
+		answered := s.now()
+		if errors.Is(err, ErrNone) {
+			err = nil
+		}
+		if in != "" {
+			s.told[in].to = began
+		}
+		if err == nil { // Nothing of before may come any more.
+			for _, t := range s.told {
+				if t.none.IsZero() {
+					t.none = answered
+				}
+			}
+		}
+		if in = ""; verb < 4 {
+			s.told[body] = &told{}
+			if err == nil && r.Paused.IsZero() {
+				in, s.told[body].from = body, answered
+			}
+			if err == nil && !r.Paused.IsZero() {
+				limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+				if _, err := schedules.Resume(limited, "n"); err == nil {
+					in, s.told[body].from = body, s.now()
+				}
+				cancel()
+			}
+		}
+		time.Sleep(time.Duration(200+s.random.IntN(2500)) * time.Millisecond) //nolint:forbidigo // time for firings
+	}
+	if in != "" {
+		s.told[in].to = s.now()
+	}
+}
+
+func (s *story) now() time.Time {
+	now, err := s.well.Redis(s.t.Context()).Time(s.t.Context()).Result()
+	require.NoError(s.t, err)
+	return now
+}
+
+// publishes claims all that is due, and settles it, until nothing is left to come.
+func (s *story) publishes(ctx context.Context) {
+	for number := uint64(1); ctx.Err() == nil; number++ {
+		for shard := range 2 {
+			claim, err := s.well.Shard(shard).Claim(s.t.Context(), message.ClaimRequest{
+				Token: message.ClaimToken{Instance: "bridge/boot", Number: number}, Max: store.MaxBatch, Timeout: time.Minute, Lease: time.Minute,
+			})
+			require.NoError(s.t, err)
+			settlement := message.Settlement{Claim: claim}
+			for _, m := range claim.Messages {
+				s.out = append(s.out, published{m.ID, string(m.Body), m.DueAt})
+				settlement.Verdicts = append(settlement.Verdicts, message.Verdict{Verb: message.VerbAck})
+			}
+			if len(claim.Messages) > 0 {
+				_, err = s.well.Shard(shard).Settle(s.t.Context(), settlement)
+				require.NoError(s.t, err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // a poll
+	}
+}
+
+// judge compares what came out with what was told.
+func (s *story) judge() {
+	seen := map[string]string{}
+	came := map[string]bool{}
+	for _, p := range s.out {
+		if before, twice := seen[p.id]; twice {
+			require.NotEqual(s.t, before, p.body, "%s is two messages", p.id)
+		}
+		seen[p.id] = p.body
+		came[p.id+p.body] = true
+		t := s.told[p.body]
+		require.NotNil(s.t, t, "%s has the body %q", p.id, p.body)
+		if !t.none.IsZero() {
+			require.False(s.t, p.due.After(t.none), "%s of %q is due at %s, and it had ended at %s", p.id, p.body, p.due, t.none)
+		}
+	}
+	for body, t := range s.told {
+		if t.from.IsZero() {
+			continue
+		}
+		for at := t.from.Unix() + 1; at < t.to.Unix()-1; at++ {
+			require.True(s.t, came[FiringID("n", at)+body], "%s of %q is missing: it was in force from %s to %s", FiringID("n", at), body, t.from, t.to)
+		}
+	}
+}
+
+// TestStories: whatever gets lost or comes late, each firing of what is in force comes once, and none of what has ended.
+func TestStories(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it takes a minute")
+	}
+	gate := make(chan struct{}, atOnce)
+	firings := 0
+	var sum sync.Mutex
+	t.Run("all", func(t *testing.T) {
+		for seed := range uint64(stories) {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				gate <- struct{}{}
+				defer func() { <-gate }()
+				s := newStory(t, seed)
+				n := s.play(seed)
+				sum.Lock()
+				defer sum.Unlock()
+				firings += n
+			})
+		}
+	})
+	t.Logf("%d stories, %d firings", stories, firings)
+}
+
+func (s *story) play(seed uint64) int {
+	living, end := context.WithTimeout(s.t.Context(), storyLasts)
+	defer end()
+	publishing, stop := context.WithCancel(s.t.Context())
+	defer stop()
+	var planners, publisher sync.WaitGroup
+	publisher.Go(func() { s.publishes(publishing) })
+	for n := range uint64(3) {
+		planners.Go(func() { s.plans(living, seed*10+n) })
+	}
+	s.operates(living)
+	planners.Wait()
+	s.net.heal()
+	s.net.late.Wait()
+	schedules := New(s.well, store.Durability{})
+	all, _, err := schedules.List(s.t.Context())
+	require.NoError(s.t, err)
+	for _, kept := range all {
+		_, err = schedules.Step(s.t.Context(), kept)
+		require.NoError(s.t, err)
+	}
+	time.Sleep(3 * time.Second) //nolint:forbidigo // What is due comes.
+	stop()
+	publisher.Wait()
+	s.judge()
+	return len(s.out)
+}
