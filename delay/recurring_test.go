@@ -1,7 +1,6 @@
 package delay_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -77,7 +76,7 @@ func TestRefusedRecurring(t *testing.T) {
 		_, err := c.client.SetRecurring(t.Context(), r)
 		require.ErrorIs(t, err, delay.ErrInvalid, field)
 		var invalid *delay.InvalidError
-		require.True(t, errors.As(err, &invalid))
+		require.ErrorAs(t, err, &invalid)
 		require.Equal(t, field, invalid.Field, err)
 		require.NotEmpty(t, invalid.Limit)
 	}

@@ -3,14 +3,16 @@ package recurring
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -18,9 +20,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
+var stories = flag.Int("stories", 48, "how many stories TestStories plays")
+
 const (
-	stories    = 300
-	atOnce     = 50 // stories
+	atOnce     = 48 // stories
 	storyLasts = 6 * time.Second
 	// runTimeout is how long a run of a script may take: short, so that much of what is lost is tried again.
 	runTimeout = 150 * time.Millisecond
@@ -56,15 +59,15 @@ func (n *network) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (n *network) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		what, after := n.draw()
-		switch {
-		case what == 0: // It never arrives.
+		switch what {
+		case 0: // It never arrives.
 			cmd.SetErr(errLost)
 			return errLost
-		case what == 1: // Its answer is lost.
+		case 1: // Its answer is lost.
 			_ = next(ctx, cmd)
 			cmd.SetErr(errLost)
 			return errLost
-		case what == 2: // It arrives late. A copy, since the caller has the command.
+		case 2: // It arrives late. A copy, since the caller has the command.
 			again := redis.NewCmd(context.WithoutCancel(ctx), cmd.Args()...)
 			n.late.Go(func() { time.Sleep(after); _ = next(context.WithoutCancel(ctx), again) }) //nolint:forbidigo // it is the network
 			cmd.SetErr(errLost)
@@ -90,6 +93,7 @@ type published struct {
 // story is one schedule, several planners that fail, and an operator who sets, pauses, resumes and deletes it.
 type story struct {
 	t      *testing.T
+	seed   uint64
 	net    *network
 	random *rand.Rand
 	q      *store.Queue // by the failing network
@@ -99,12 +103,14 @@ type story struct {
 }
 
 func newStory(t *testing.T, seed uint64) *story {
+	t.Helper()
+	s := &story{t: t, seed: seed, net: &network{random: rand.New(rand.NewPCG(seed, 1))}, random: rand.New(rand.NewPCG(seed, 2)), told: map[string]*told{}}
 	options, err := redis.ParseURL(testenv.Redis(t))
-	require.NoError(t, err)
+	s.check(err)
 	options.PoolSize = 4
 	well, failing := redis.NewClient(options), redis.NewClient(options)
 	t.Cleanup(func() { _, _ = well.Close(), failing.Close() })
-	s := &story{t: t, net: &network{random: rand.New(rand.NewPCG(seed, 1))}, random: rand.New(rand.NewPCG(seed, 2)), well: storetest.New(t, well, 2), told: map[string]*told{}}
+	s.well = storetest.New(t, well, 2)
 	failing.AddHook(s.net)
 	s.q = store.NewWithTimeout(struct{ redis.UniversalClient }{failing}, storetest.Prefix, s.well.Name(), runTimeout)
 	return s
@@ -135,9 +141,10 @@ func (s *story) operates(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		began := s.now()
 		verb := s.random.IntN(6)
-		body, err := fmt.Sprint("body ", n), error(nil)
+		body := fmt.Sprint("body ", n)
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		var r Record
+		var err error
 		switch {
 		case verb < 4:
 			r, _, err = schedules.Set(limited, "n", Spec{Cron: "@every 1s", Topic: "t", Body: []byte(body), Jitter: time.Duration(s.random.IntN(2)) * 500 * time.Millisecond})
@@ -183,7 +190,7 @@ func (s *story) operates(ctx context.Context) {
 
 func (s *story) now() time.Time {
 	now, err := s.well.Redis(s.t.Context()).Time(s.t.Context()).Result()
-	require.NoError(s.t, err)
+	s.check(err)
 	return now
 }
 
@@ -194,7 +201,7 @@ func (s *story) publishes(ctx context.Context) {
 			claim, err := s.well.Shard(shard).Claim(s.t.Context(), message.ClaimRequest{
 				Token: message.ClaimToken{Instance: "bridge/boot", Number: number}, Max: store.MaxBatch, Timeout: time.Minute, Lease: time.Minute,
 			})
-			require.NoError(s.t, err)
+			s.check(err)
 			settlement := message.Settlement{Claim: claim}
 			for _, m := range claim.Messages {
 				s.out = append(s.out, published{m.ID, string(m.Body), m.DueAt})
@@ -202,7 +209,7 @@ func (s *story) publishes(ctx context.Context) {
 			}
 			if len(claim.Messages) > 0 {
 				_, err = s.well.Shard(shard).Settle(s.t.Context(), settlement)
-				require.NoError(s.t, err)
+				s.check(err)
 			}
 		}
 		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // a poll
@@ -211,27 +218,38 @@ func (s *story) publishes(ctx context.Context) {
 
 // judge compares what came out with what was told.
 func (s *story) judge() {
-	seen := map[string]string{}
 	came := map[string]bool{}
 	for _, p := range s.out {
-		if before, twice := seen[p.id]; twice {
-			require.NotEqual(s.t, before, p.body, "%s is two messages", p.id)
+		if came[p.id+p.body] {
+			s.fail("%s is two messages", p.id)
 		}
-		seen[p.id] = p.body
 		came[p.id+p.body] = true
 		t := s.told[p.body]
-		require.NotNil(s.t, t, "%s has the body %q", p.id, p.body)
-		if !t.none.IsZero() {
-			require.False(s.t, p.due.After(t.none), "%s of %q is due at %s, and it had ended at %s", p.id, p.body, p.due, t.none)
+		switch {
+		case t == nil:
+			s.fail("%s has the body %q", p.id, p.body)
+		case !t.none.IsZero() && p.due.After(t.none):
+			s.fail("%s of %q is due at %s, and it had ended at %s", p.id, p.body, p.due, t.none)
 		}
 	}
 	for body, t := range s.told {
-		if t.from.IsZero() {
-			continue
+		for at := t.from.Unix() + 1; !t.from.IsZero() && at < t.to.Unix()-1; at++ {
+			if !came[FiringID("n", at)+body] {
+				s.fail("%s of %q is missing: it was in force from %s to %s", FiringID("n", at), body, t.from, t.to)
+			}
 		}
-		for at := t.from.Unix() + 1; at < t.to.Unix()-1; at++ {
-			require.True(s.t, came[FiringID("n", at)+body], "%s of %q is missing: it was in force from %s to %s", FiringID("n", at), body, t.from, t.to)
-		}
+	}
+}
+
+func (s *story) fail(format string, args ...any) {
+	s.t.Errorf("story %d: "+format, append([]any{s.seed}, args...)...)
+}
+
+// check ends the story if there is an error.
+func (s *story) check(err error) {
+	if err != nil {
+		s.fail("%s", err)
+		runtime.Goexit()
 	}
 }
 
@@ -239,29 +257,24 @@ func (s *story) judge() {
 func TestStories(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it takes a minute")
+		t.Skip("it takes half a minute")
 	}
 	gate := make(chan struct{}, atOnce)
-	firings := 0
-	var sum sync.Mutex
-	t.Run("all", func(t *testing.T) {
-		for seed := range uint64(stories) {
-			t.Run(fmt.Sprint(seed), func(t *testing.T) {
-				t.Parallel()
-				gate <- struct{}{}
-				defer func() { <-gate }()
-				s := newStory(t, seed)
-				n := s.play(seed)
-				sum.Lock()
-				defer sum.Unlock()
-				firings += n
-			})
-		}
-	})
-	t.Logf("%d stories, %d firings", stories, firings)
+	var firings atomic.Int64
+	var all sync.WaitGroup
+	for seed := range uint64(*stories) { //nolint:gosec // a number of stories
+		gate <- struct{}{}
+		all.Go(func() {
+			defer func() { <-gate }()
+			firings.Add(newStory(t, seed).play(seed))
+		})
+	}
+	all.Wait()
+	t.Logf("%d stories, %d firings", *stories, firings.Load())
 }
 
-func (s *story) play(seed uint64) int {
+// play returns how many firings came.
+func (s *story) play(seed uint64) int64 {
 	living, end := context.WithTimeout(s.t.Context(), storyLasts)
 	defer end()
 	publishing, stop := context.WithCancel(s.t.Context())
@@ -277,14 +290,14 @@ func (s *story) play(seed uint64) int {
 	s.net.late.Wait()
 	schedules := New(s.well, store.Durability{})
 	all, _, err := schedules.List(s.t.Context())
-	require.NoError(s.t, err)
+	s.check(err)
 	for _, kept := range all {
 		_, err = schedules.Step(s.t.Context(), kept)
-		require.NoError(s.t, err)
+		s.check(err)
 	}
 	time.Sleep(3 * time.Second) //nolint:forbidigo // What is due comes.
 	stop()
 	publisher.Wait()
 	s.judge()
-	return len(s.out)
+	return int64(len(s.out))
 }
