@@ -406,7 +406,11 @@ type recurring struct {
 }
 
 func (v *recurring) run(k home) (*scripts.Script, []string, []any) {
-	return scripts.Recurring, []string{k.queue.Recurring(), k.queue.Instances()}, []any{v.Name, v.Was, v.Seen, v.Record, v.Mark, v.Most, digits(v.Tells)}
+	channel := ""
+	if v.Tells {
+		channel = k.queue.Instances()
+	}
+	return scripts.Recurring, []string{k.queue.Recurring()}, []any{v.Name, v.Was, v.Seen, v.Record, v.Mark, v.Most, channel}
 }
 
 func (v *recurring) most() int { return 5 }

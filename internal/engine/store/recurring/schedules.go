@@ -260,8 +260,11 @@ func (s *Schedules) put(ctx context.Context, was Kept, mark string, next *Record
 			return Kept{}, err
 		}
 	}
-	keys := []string{s.queue.Keys().Recurring(), s.queue.Keys().Instances()}
-	args := []any{name, was.text, mark, text, rand.Text(), Most, scripts.Flag(isTold)}
+	channel := ""
+	if isTold {
+		channel = s.queue.Keys().Instances()
+	}
+	keys, args := []string{s.queue.Keys().Recurring()}, []any{name, was.text, mark, text, rand.Text(), Most, channel}
 	reply, err := store.Repeat(ctx, s.queue, func(*store.Layout) (*scripts.Reply, error) {
 		cmd, err := s.queue.Run(ctx, scripts.Recurring, keys, args...)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
+	"github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
@@ -63,6 +64,21 @@ var producing = []step{
 	{"push a row", func(ctx context.Context, l *life) error {
 		return errorOf(l.q.Rows().PutWithin(ctx, time.Now().Add(time.Minute), []store.Row{row(1)})...)
 	}},
+	{"set a recurring schedule", func(ctx context.Context, l *life) error {
+		all := recurring.New(l.q, none)
+		_, _, err := all.Set(ctx, "daily", recurring.Spec{Cron: "@daily", Topic: "topic"})
+		if err != nil {
+			return err
+		}
+		kept, _, err := all.List(ctx)
+		if err != nil {
+			return err
+		}
+		_, errMark := all.Mark(ctx)
+		_, errStep := all.Step(ctx, kept[0])
+		_, errDelete := all.Delete(ctx, "daily")
+		return errors.Join(errMark, errStep, errDelete)
+	}},
 	{"schedule durably", func(ctx context.Context, l *life) error {
 		return errorOf(l.q.Producer().Schedule(ctx, []store.Request{{Message: note("c"), When: later}}, false, replica)...)
 	}},
@@ -93,6 +109,10 @@ func finishChange(ctx context.Context, l *life) error {
 
 // viewing changes nothing.
 var viewing = []step{
+	{"recurring schedules", func(ctx context.Context, l *life) error {
+		_, _, err := recurring.New(l.q, none).List(ctx)
+		return err
+	}},
 	{"get", func(ctx context.Context, l *life) error {
 		for _, id := range []string{"waits", "flying", "dead", "none"} {
 			if _, _, err := inspect.Get(ctx, l.q, id, ""); err != nil {
