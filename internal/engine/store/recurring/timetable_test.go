@@ -15,12 +15,27 @@ import (
 type fields struct {
 	text                              string
 	minutes, hours, days, months, dow []int
+
+	times [1440]bool // of a day
+}
+
+var anyTimes [1440]bool // of a day, of any expression
+
+func has(list []int, n int) bool { return list == nil || slices.Contains(list, n) }
+
+func init() {
+	for i := range expressions {
+		f := &expressions[i]
+		for minute := range f.times {
+			f.times[minute] = has(f.minutes, minute%60) && has(f.hours, minute/60)
+			anyTimes[minute] = anyTimes[minute] || f.times[minute]
+		}
+	}
 }
 
 // matches asks for a minute since 1970 of a clock that runs as UTC does.
 func (f *fields) matches(minute int64) bool {
-	has := func(list []int, n int) bool { return list == nil || slices.Contains(list, n) }
-	if !has(f.minutes, int(minute%60)) || !has(f.hours, int(minute/60%24)) {
+	if !f.times[minute%1440] { // Most are not.
 		return false
 	}
 	local := time.Unix(60*minute, 0).UTC()
@@ -61,6 +76,10 @@ func walk(zone *time.Location, from, to time.Time, fire func(f *fields, at time.
 	seen := minute(from.In(zone).Add(-time.Minute)) // the latest local minute so far
 	for at := from.In(zone); at.Before(to); at = at.Add(time.Minute) {
 		now := minute(at)
+		if now == seen+1 && !anyTimes[now%1440] {
+			seen = now
+			continue
+		}
 		for i := range expressions {
 			f := &expressions[i]
 			isFiring := f.matches(now)
