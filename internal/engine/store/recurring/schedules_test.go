@@ -366,3 +366,25 @@ func TestDeadline(t *testing.T) {
 	_, _, err := w.Set(ctx, "n", Spec{Cron: "@daily", Topic: "t"})
 	require.ErrorIs(t, err, store.ErrUnavailable)
 }
+
+// TestCluster: the records of a queue are on one node, its shards on others, and the hint is heard there.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: testenv.StartCluster(t).Addrs()})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	q := storetest.New(t, rdb, 4)
+	w := &world{New(q, store.Durability{}), t, q}
+	hints := rdb.SSubscribe(t.Context(), q.Keys().Instances())
+	t.Cleanup(func() { require.NoError(t, hints.Close()) })
+	_, err := hints.Receive(t.Context())
+	require.NoError(t, err)
+	w.set("n", Spec{Cron: "@every 5s"})
+	heard, err := hints.ReceiveMessage(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "recurring", heard.Payload)
+	_, tally := w.step(w.kept("n"))
+	require.Positive(t, tally.Scheduled)
+	_, err = w.Delete(t.Context(), "n")
+	require.NoError(t, err)
+	require.Empty(t, w.waiting())
+}
