@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // fields is an expression in the words of this test, so that nothing of the product reads it: nil is *.
@@ -102,10 +103,14 @@ func walk(zone *time.Location, from, to time.Time, fire func(f *fields, at time.
 func TestFiringsOfTenYears(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2008, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, name := range []string{
+	zones := []string{
 		"America/New_York", "Europe/Berlin", "Europe/Dublin", "Australia/Lord_Howe", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kolkata",
 		"Africa/Casablanca", "Asia/Tehran", "America/St_Johns",
-	} {
+	}
+	if testenv.IsRaced { // There it takes five times as long, and finds nothing.
+		zones = zones[:1]
+	}
+	for _, name := range zones {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			zone, err := time.LoadLocation(name)
