@@ -225,13 +225,13 @@ func TestNewClientDoesNothing(t *testing.T) {
 	assert.Zero(t, rdb.PoolStats().Misses)
 }
 
-// TestImports: who imports the SDK gets Redis, the API of traces, and nothing else.
+// TestImports: who imports the SDK gets Redis, cron expressions, the API of traces, and nothing else.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "github.com/delaybridge/delaybridge/delay").Output()
 	require.NoError(t, err)
 	allowed := []string{
-		"github.com/delaybridge/delaybridge/", "github.com/redis/go-redis/", "github.com/oklog/ulid/",
+		"github.com/delaybridge/delaybridge/", "github.com/redis/go-redis/", "github.com/oklog/ulid/", "github.com/netresearch/go-cron",
 		"github.com/cespare/xxhash/", "go.uber.org/atomic", "go.opentelemetry.io/otel/", "golang.org/x/s", "vendor/golang.org/",
 	}
 	for path := range strings.FieldsSeq(string(output)) {

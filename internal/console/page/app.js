@@ -12,9 +12,10 @@ import * as message from './pages/message.js';
 import * as messages from './pages/messages.js';
 import * as overview from './pages/overview.js';
 import * as queue from './pages/queue.js';
+import * as recurring from './pages/recurring.js';
 import * as sinks from './pages/sinks.js';
 
-const pages = { '': overview, queue, messages, message, dead, jobs, sinks, instances, audit, find };
+const pages = { '': overview, queue, messages, message, dead, recurring, jobs, sinks, instances, audit, find };
 const shownInNav = ['', 'sinks', 'jobs', 'instances', 'audit'];
 const main = document.getElementById('main');
 let leave = new AbortController();

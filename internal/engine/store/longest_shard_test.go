@@ -12,6 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 )
@@ -292,6 +293,13 @@ var shardCalls = []crowdCall{
 		_, err := inspect.NewAdmin(c.q).Pause(c.Context(), "t", "ann")
 		require.NoError(c, err)
 		_, err = inspect.NewAdmin(c.q).Resume(c.Context(), "t")
+		require.NoError(c, err)
+	}},
+	{name: "recurring", before: (*crowd).waiting, call: func(c *crowd) {
+		all := recurring.New(c.q, store.Durability{})
+		_, _, err := all.Set(c.Context(), "largest", recurring.Spec{Cron: "@daily", Topic: "t", Body: make([]byte, recurring.MaxTemplate-1024)})
+		require.NoError(c, err)
+		_, err = all.Delete(c.Context(), "largest")
 		require.NoError(c, err)
 	}},
 	{name: "budget", before: (*crowd).waiting, call: func(c *crowd) {

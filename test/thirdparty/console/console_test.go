@@ -315,6 +315,42 @@ func TestPauseAndResume(t *testing.T) {
 	w.arrives("late")
 }
 
+// TestRecurring pauses, resumes and deletes a recurring schedule; its next firing is a message.
+func TestRecurring(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	_, err := w.client.SetRecurring(t.Context(), delay.Recurring{Name: "daily-report", Cron: "@daily", Message: delay.Message{Key: "k", Topic: w.topic + ".timeout"}})
+	require.NoError(t, err)
+	b := newBrowser(t, w.address)
+	b.open("queue", "queue", "orders")
+	b.says("Shards")
+	b.click("Recurring")
+	b.says("daily-report")
+	b.until(`document.querySelector('td[data-name=Scheduled]')?.innerText === '1'`)
+	do(b, chromedp.Click(chromedp.CSS("td[data-name=Next] a")))
+	b.says("daily-report@")
+	b.says("Cancel …")
+	b.open("recurring", "queue", "orders")
+	b.click("Pause …")
+	b.says("cancelled")
+	b.click("Pause")
+	b.says("daily-report is paused.")
+	state, err := w.client.Recurring(t.Context(), "daily-report")
+	require.NoError(t, err)
+	require.False(t, state.PausedAt.IsZero())
+	b.click("Resume …")
+	b.says("from now on")
+	b.click("Resume")
+	b.says("daily-report is resumed.")
+	b.click("Delete …")
+	b.says("makes it again")
+	b.click("Delete")
+	b.says("daily-report is deleted.")
+	b.says("There are none.")
+	_, err = w.client.Recurring(t.Context(), "daily-report")
+	require.ErrorIs(t, err, delay.ErrNotFound)
+}
+
 // TestJobs counts what matches first, and then cancels just that.
 func TestJobs(t *testing.T) {
 	t.Parallel()

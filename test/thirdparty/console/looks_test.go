@@ -218,6 +218,12 @@ func (w *world) busy() {
 	w.died("order-17/timeout", "order-18/timeout")
 	_, err := inspect.NewAdmin(w.queue).Pause(w.t.Context(), w.topic+".mail", "ann")
 	require.NoError(w.t, err)
+	for name, cron := range map[string]string{"daily-report": "0 20 * * MON-FRI", "heartbeat": "@every 90s"} {
+		_, err := w.client.SetRecurring(w.t.Context(), delay.Recurring{Name: name, Cron: cron, Zone: "Europe/Berlin", Message: delay.Message{Topic: w.topic + ".timeout"}})
+		require.NoError(w.t, err)
+	}
+	_, err = w.client.PauseRecurring(w.t.Context(), "heartbeat", "ann")
+	require.NoError(w.t, err)
 }
 
 // works keeps the queue at work until the test ends: messages come all the time, in waves, and
@@ -252,6 +258,7 @@ func (w *world) works() {
 var pages = map[string]string{
 	"": "main:has(figure:nth-child(3) svg) tbody tr", "queue": "main:has(svg) section:last-of-type tbody tr", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
 	"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
+	"recurring": "main tbody tr:nth-child(2)",
 }
 
 // openBusy shows a page of a busy world, and waits until it is drawn.

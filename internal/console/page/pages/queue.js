@@ -34,6 +34,7 @@ function actions(queue) {
   return el('p.actions', null,
     el('a.button', { href: `#/messages?queue=${name(queue)}` }, 'Messages'),
     el('a.button', { href: `#/dead?queue=${name(queue)}` }, 'Dead letters'),
+    el('a.button', { href: `#/recurring?queue=${name(queue)}` }, 'Recurring'),
     change('Pause …', () => pause(queue)));
 }
 

@@ -48,9 +48,8 @@ for i = 10, #ARGV, 3 do
       code, detail = told and told + 0 or 1, told and told_due + 0 or due
     elseif theirs and second and not kept then
       -- Ours, or nobody can tell whose: an older version must not replace a newer one. A delay counts from when it was accepted.
-      if delay then due = (tonumber(string.sub(before, 2, 14)) or accepted_ms) + delay end
       local at = bound and bound ~= '' and first_at(before)
-      if at then due = math.min(due, string.sub(before, at, at + 12) + bound) end
+      if delay then due = math.min((tonumber(string.sub(before, 2, 14)) or accepted_ms) + delay, at and string.sub(before, at, at + 12) + bound or math.huge) end
       if theirs == token then code, detail = 1, old_due or due else code = 5 end
     elseif topics and (old or score or dead) and not topics[topic_of(before or '', 31)] then
       code = 16
