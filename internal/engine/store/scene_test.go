@@ -37,6 +37,18 @@ type scene struct {
 	farRdb    *redis.Client
 	proxied   atomic.Int32             // how many of far's connections go through the proxy
 	conn      atomic.Pointer[net.Conn] // the last of these
+	sent      atomic.Int32             // how often they were written to
+}
+
+// sending counts the writes to a connection.
+type sending struct {
+	net.Conn
+	sent *atomic.Int32
+}
+
+func (c sending) Write(b []byte) (int, error) {
+	c.sent.Add(1)
+	return c.Conn.Write(b)
 }
 
 func newScene(t testing.TB, change ...func(*redis.Options)) *scene {
@@ -58,7 +70,7 @@ func newSceneOn(t testing.TB, url string, change ...func(*redis.Options)) *scene
 			if dials.Add(1) <= s.proxied.Load() {
 				conn, err := dialer.DialContext(ctx, network, s.proxy.Addr())
 				s.conn.Store(&conn)
-				return conn, err
+				return sending{conn, &s.sent}, err
 			}
 			select {
 			case <-s.gate:
@@ -142,7 +154,9 @@ func (s *scene) late(call, between, after func()) {
 	s.Helper()
 	s.ready()
 	s.proxy.Blackhole(true)
+	before := s.sent.Load()
 	done := inBackground(call)
+	require.Eventually(s, func() bool { return s.sent.Load() > before }, soon, time.Millisecond, "the first run is sent")
 	between()
 	close(s.gate)
 	<-done
