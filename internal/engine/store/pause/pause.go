@@ -32,9 +32,10 @@ type Pause struct {
 }
 
 // ByField returns the field for the author of a topic's pause, and the form of by in it.
-func ByField(topic, by string) (field, text string) {
-	return byField + topic, strings.ToValidUTF8(by[:min(len(by), maxBy)], "")
-}
+func ByField(topic, by string) (field, text string) { return byField + topic, By(by) }
+
+// By is the name of who has paused something as it is stored: its first 128 bytes.
+func By(by string) string { return strings.ToValidUTF8(by[:min(len(by), maxBy)], "") }
 
 // Parse decodes the hash of pauses by topic; the empty topic stands for the whole queue.
 func Parse(fields map[string]string) map[string]Pause {

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/pause"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
 )
 
@@ -97,13 +97,10 @@ func (s *Schedules) Pause(ctx context.Context, name, by string) (Record, error) 
 		}
 		r := *was
 		err := r.end(now)
-		r.Paused, r.By = now.UTC().Truncate(time.Millisecond), strings.ToValidUTF8(by[:min(len(by), maxBy)], "")
+		r.Paused, r.By = now.UTC().Truncate(time.Millisecond), pause.By(by)
 		return &r, err
 	})
 }
-
-// maxBy is how long the name of who has paused may be, in bytes.
-const maxBy = 128
 
 // Resume lets a schedule fire again, from now on: what it would have fired during the pause is not missed.
 func (s *Schedules) Resume(ctx context.Context, name string) (Record, error) {

@@ -194,9 +194,10 @@ func (s *story) now() time.Time {
 	return now
 }
 
-// publishes claims all that is due, and settles it, until nothing is left to come.
+// publishes claims all that is due, and settles it, at last once more after ctx has ended.
 func (s *story) publishes(ctx context.Context) {
-	for number := uint64(1); ctx.Err() == nil; number++ {
+	for number, isLast := uint64(1), false; !isLast; number++ {
+		isLast = ctx.Err() != nil
 		for shard := range 2 {
 			claim, err := s.well.Shard(shard).Claim(s.t.Context(), message.ClaimRequest{
 				Token: message.ClaimToken{Instance: "bridge/boot", Number: number}, Max: store.MaxBatch, Timeout: time.Minute, Lease: time.Minute,
@@ -295,7 +296,7 @@ func (s *story) play(seed uint64) int64 {
 		_, err = schedules.Step(s.t.Context(), kept)
 		s.check(err)
 	}
-	time.Sleep(3 * time.Second) //nolint:forbidigo // What is due comes.
+	time.Sleep(3 * time.Second) //nolint:forbidigo // Nothing tells that no firing of what has ended comes.
 	stop()
 	publisher.Wait()
 	s.judge()
