@@ -108,6 +108,7 @@ func (s *redisServer) eval(args []string) any {
 	e.server, s.script = s, e.scripts[name].verb
 	s.ran = s.script
 	s.isSecond, s.isPurge, s.argv = false, false, args[3+n:]
+	s.keys = args[3 : 3+n]
 	switch argv := args[3+n:]; s.script {
 	case "cancel":
 		s.isPurge = argv[6] == "1"

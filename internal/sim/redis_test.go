@@ -25,6 +25,7 @@ type redisServer struct {
 	process   int      // another one after a failover
 	script    string   // the verb of the script that runs
 	ran       string   // the verb of the script that ran last, or the command
+	keys      []string // of that script
 	argv      []string // of that script
 	token     string   // of the claim, where that is a claim or a settle
 	lacks     string   // a command that is not made up here, and was asked for
