@@ -14,12 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The bounds of a message's way, as one walks it: how many files one opens, and how
-// often one comes back to a file that one has left.
-const (
-	storyFiles   = 15
-	storyReturns = 8
-)
+// story is a walk of docs/one-message.md, and its bounds: how many files one opens, and how often one
+// returns to a file that one has left.
+type story struct {
+	title          string
+	files, returns int
+}
+
+var stories = []story{
+	{"One message, told by its code", 15, 8},
+	{"By HTTP", 5, 3},
+	{"By a row", 16, 6},
+}
 
 // step is one of docs/one-message.md: a line that begins with a number and a link, whose text
 // is a function or a script, and whose target is the file that has it. Or it is a heading.
@@ -57,13 +63,27 @@ func readStoryFile(t *testing.T, file string) storyFile {
 }
 
 // TestOneMessageIsToldByItsCode: each step of the page is there, and is called by one before
-// it, unless a part of the story begins with it; and the whole way is short enough to be
-// walked.
+// it, unless a part of the story begins with it; and each story is short enough to be walked.
 func TestOneMessageIsToldByItsCode(t *testing.T) {
 	t.Parallel()
+	page := "\n" + string(read(t, "docs/one-message.md"))
+	told := strings.Split(page, "\n# ")[1:]
+	require.Len(t, told, len(stories))
+	for i, s := range stories {
+		t.Run(s.title, func(t *testing.T) {
+			t.Parallel()
+			text, isNamed := strings.CutPrefix(told[i], s.title+"\n")
+			require.True(t, isNamed, "the page has other stories, or another order")
+			s.check(t, text)
+		})
+	}
+}
+
+func (of story) check(t *testing.T, text string) {
+	t.Helper()
 	opened, used, last := map[string]storyFile{}, map[string]bool{}, ""
 	steps, returns, begins := 0, 0, true
-	for _, s := range step.FindAllStringSubmatch(string(read(t, "docs/one-message.md")), -1) {
+	for _, s := range step.FindAllStringSubmatch(text, -1) {
 		number, name, file := s[1], s[2], s[3]
 		if number == "" {
 			begins = true
@@ -91,7 +111,7 @@ func TestOneMessageIsToldByItsCode(t *testing.T) {
 		last, begins = file, false
 	}
 	assert.Positive(t, steps)
-	assert.LessOrEqual(t, len(opened), storyFiles, "files")
-	assert.LessOrEqual(t, returns, storyReturns, "returns")
+	assert.LessOrEqual(t, len(opened), of.files, "files")
+	assert.LessOrEqual(t, returns, of.returns, "returns")
 	t.Logf("%d steps, %d files, %d returns", steps, len(opened), returns)
 }
