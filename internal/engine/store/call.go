@@ -118,6 +118,8 @@ type visit struct {
 	layout *Layout // to which the rest belongs
 	homes  []int
 	stage  int // which home is next: all before it have no such message
+	// isSought: if one of the homes has a trace of the call, it is the first one.
+	isSought bool
 }
 
 // pass is what a call without an answer has learned from the last pass of runs.

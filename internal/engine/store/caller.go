@@ -57,7 +57,8 @@ func (q *core) do(ctx context.Context, v *verb, calls []*call) {
 		if layout, err := q.Layout(ctx); err != nil {
 			c.noLayout(err)
 		} else {
-			q.send(ctx, q.pack(ctx, &c, layout, c.plan(layout, &q.clocks.Queue, time.Now())))
+			ready := q.findTraces(ctx, layout, c.plan(layout, &q.clocks.Queue, time.Now()))
+			q.send(ctx, q.pack(ctx, &c, layout, ready))
 		}
 		pause, more := c.next(time.Now())
 		if !more {

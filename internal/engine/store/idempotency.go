@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/rediserr"
 	"github.com/delaybridge/delaybridge/internal/engine/store/scripts"
@@ -175,6 +177,80 @@ func (q *Producer) Traced(verb, id, key, name string, kept time.Duration, isFres
 		Queue: q.keys.Name, Verb: verb, ID: id, Key: key, token: base64.RawURLEncoding.EncodeToString(sum[:12]),
 		once: &onceCall{traces: traces{kept: max(kept, Tombstone), ofAll: true, isFresh: isFresh}},
 	}}
+}
+
+// isToBeSought reports whether a trace of the call may be in any of several homes.
+func (c *call) isToBeSought() bool {
+	return c.once != nil && c.once.ofAll && !c.once.isFresh && len(c.visit.homes) > 1 && !c.visit.isSought
+}
+
+// findTraces has calls of [Producer.Traced] first visit the home that has their trace, and returns the calls that may run now.
+// After a change of the layout that may be any home, and the one that is visited first may have a later message of the id.
+//
+// Nobody else can leave a trace meanwhile that the call does not meet: an older home gets no more messages, so whoever has not found
+// one there goes on to the next, as this call does; and whoever knows an earlier layout changes nothing in a shard that is bound to this one,
+// which is why that is read first.
+func (q *core) findTraces(ctx context.Context, l *Layout, calls []*call) (ready []*call) {
+	var sought []*call
+	for _, c := range calls {
+		if c.isToBeSought() {
+			sought = append(sought, c)
+		} else {
+			ready = append(ready, c)
+		}
+	}
+	if len(sought) == 0 {
+		return calls
+	}
+	epochs, traces := map[int]*redis.StringCmd{}, map[*call][]*redis.BoolCmd{}
+	_, failure := q.conn.Client(ctx).Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, c := range sought {
+			for _, home := range c.visit.homes {
+				if epochs[home] == nil {
+					epochs[home] = p.HGet(ctx, l.Keys()[home].Meta, "epoch")
+				}
+			}
+		}
+		for _, c := range sought {
+			for _, home := range c.visit.homes {
+				traces[c] = append(traces[c], p.HExists(ctx, l.Keys()[home].Gone, c.params.token))
+			}
+		}
+		return nil
+	})
+	if errors.Is(failure, redis.Nil) { // A shard has no epoch.
+		failure = nil
+	}
+	for _, c := range sought {
+		if err := c.sought(l, epochs, traces[c], failure); err != nil {
+			c.notRun(fmt.Errorf("look for the trace: %w", err))
+		} else {
+			ready = append(ready, c)
+		}
+	}
+	return ready
+}
+
+// sought moves the home that has a trace to the front.
+func (c *call) sought(l *Layout, epochs map[int]*redis.StringCmd, traces []*redis.BoolCmd, failure error) error {
+	first := -1
+	for i, home := range c.visit.homes {
+		epoch, err := epochs[home].Result()
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		has, errTrace := traces[i].Result()
+		if err := cmp.Or(failure, err, errTrace, l.Bound(home, epoch)); err != nil {
+			return err
+		}
+		if has && first < 0 {
+			first = home
+		}
+	}
+	if c.visit.isSought = true; first >= 0 && first != c.visit.homes[0] {
+		c.visit.homes = append([]int{first}, c.visit.homes...)
+	}
+	return nil
 }
 
 // Answered ends the request and stores its answer, which repetitions return from now on.

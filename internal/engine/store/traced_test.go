@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 )
 
@@ -81,4 +83,63 @@ func TestTraced(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTracedInSeveralLayouts: a call that is made again after changes of the layout has the first one's answer, although the home
+// that it visits first has a later message of the id, and another home its trace.
+func TestTracedInSeveralLayouts(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"schedule", "replace", "cancel", "reschedule"} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			q := storetest.New(t, shared(t), 1)
+			id := ""
+			change := func(shards int) []int {
+				_, err := q.Layouts().SetShards(t.Context(), shards)
+				require.NoError(t, err)
+				layout, err := q.LoadLayout(t.Context())
+				require.NoError(t, err)
+				return layout.AppendHomes(nil, id, "")
+			}
+			for n := 0; ; n++ {
+				if id = fmt.Sprint("a", n); layout.Home("", id, 4) != 0 && layout.Home("", id, 2) == 0 {
+					break
+				}
+			}
+			create(t, q, id, later())
+			require.Equal(t, []int{0, layout.Home("", id, 4)}, change(4))
+			first := traced(t, q, verb, id, "n", later(), false)
+			require.NoError(t, first.Err)
+			_ = cancel(t, q, id)
+			create(t, q, id, later())
+			require.Equal(t, []int{layout.Home("", id, 4), 0}, change(2), "the later message is where it looks first")
+			before, ok, err := inspect.Get(t.Context(), q, id, "")
+			require.NoError(t, err)
+			require.True(t, ok)
+
+			again := traced(t, q, verb, id, "n", later(), false)
+			require.NoError(t, again.Err)
+			assert.Equal(t, first.Code, again.Code)
+			after, ok, err := inspect.Get(t.Context(), q, id, "")
+			require.NoError(t, err)
+			require.True(t, ok, "nothing was done")
+			assert.Equal(t, before, after)
+		})
+	}
+}
+
+// TestTracedWhereFenced: where a shard is bound to a later layout than the caller knows, the caller looks again.
+func TestTracedWhereFenced(t *testing.T) {
+	t.Parallel()
+	q := storetest.New(t, shared(t), 1)
+	create(t, q, "a", later())
+	_, err := q.Layouts().SetShards(t.Context(), 3)
+	require.NoError(t, err)
+	_, err = q.LoadLayout(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, store.Replaced, traced(t, q, "replace", "a", "n", later(), false).Code)
+	_, err = again(t, q.Name()).Layouts().SetShards(t.Context(), 4)
+	require.NoError(t, err)
+	require.Equal(t, store.Replaced, traced(t, q, "replace", "a", "n", later(), false).Code)
+	require.EqualValues(t, 1, dump(t, shared(t), q).Counter("replaced"))
 }

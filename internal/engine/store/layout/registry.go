@@ -212,6 +212,14 @@ func (l *Layout) Refused(r *scripts.Reply, shard int) error {
 	return &refusal{layout: l, shard: shard, epoch: epoch}
 }
 
+// Bound returns a refusal unless the shard is bound to this layout, to which epoch is its own.
+func (l *Layout) Bound(shard int, epoch string) error {
+	if epoch == l.Epoch {
+		return nil
+	}
+	return &refusal{layout: l, shard: shard, epoch: epoch}
+}
+
 // patience is how long a caller refused by a fence waits for the new layout to
 // be published before it finishes the change itself.
 const patience = 250 * time.Millisecond
