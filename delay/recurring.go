@@ -75,8 +75,8 @@ var ErrManyRecurring = recurring.ErrMany
 // are due, or in flight, may still come. The same goes for pauses and deletes.
 //
 // Its errors are [ErrInvalid], [ErrManyRecurring], [ErrNoLayout], [ErrFull], [ErrUnavailable] and [ErrUnknown]. After the last three it
-// may be in force, also some time later, but not once another call about that name has returned without an error; bridges cancel then
-// what was not cancelled.
+// may be in force, also some time later, but not once another change of that name has been answered, with [ErrNotFound] or with nil, also if it changed
+// nothing; bridges cancel then what was not cancelled.
 // [WithEncryption] and [WithDurability] do not go together with it: a client with the former gets [ErrInvalid], and
 // the latter confirms only the end of firings, not the schedule.
 func (c *Client) SetRecurring(ctx context.Context, r Recurring) (RecurringState, error) {

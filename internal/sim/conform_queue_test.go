@@ -420,7 +420,7 @@ func (v *recurring) ask(o *oracle) any {
 	switch is, mark := all[v.Name], all[""]; {
 	case is != v.Was, is == "" && mark != v.Seen:
 		return []any{int64(0), mark, is}
-	case is == "" && len(all) > v.Most:
+	case is == "" && v.Record != "" && len(all) > v.Most:
 		return []any{int64(-1), mark, ""}
 	}
 	if all[""], all[v.Name] = v.Mark, v.Record; v.Record == "" {

@@ -76,6 +76,8 @@ type Record struct {
 	Name string `json:"name"`
 	// Revision is new each time that the schedule is set, paused or resumed. It names the calls that schedule.
 	Revision string `json:"revision"`
+	// Call is new with each call that changes the schedule, or leaves it as it is.
+	Call string `json:"call,omitempty"`
 	// SetAt is when it was set, by Redis' clock: an @every counts from then.
 	SetAt time.Time `json:"set_at"`
 	// Paused is when it was paused, and By who did that; zero: it is not.

@@ -55,7 +55,7 @@ const markField = ""
 // before it returns. Firings that are due, or in flight, may still come. It leaves an equal one as it is, and a
 // paused one paused, so that it may be called at each start of a program. Its errors are a [*message.InvalidError], [ErrMany],
 // [ErrUnreadable] and those of the store, among them [store.ErrOtherTopic]. After any of the store's, it may be in force, also some time later, but not once
-// another change of that name has been answered.
+// another change of that name has been answered, also if that changed nothing.
 func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record, isNew bool, err error) {
 	layout, err := s.queue.AwaitLayout(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record
 			return r, nil
 		}
 		if spec.equals(&was.Spec) {
-			return nil, nil //nolint:nilnil // It stays.
+			return was, nil
 		}
 		ended := *was
 		err := ended.end(now)
@@ -93,7 +93,7 @@ func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record
 func (s *Schedules) Pause(ctx context.Context, name, by string) (Record, error) {
 	return s.change(ctx, name, func(was *Record, now time.Time) (*Record, error) {
 		if was == nil || !was.Paused.IsZero() {
-			return nil, noneIf(was == nil)
+			return was, noneIf(was == nil)
 		}
 		r := *was
 		err := r.end(now)
@@ -106,7 +106,7 @@ func (s *Schedules) Pause(ctx context.Context, name, by string) (Record, error) 
 func (s *Schedules) Resume(ctx context.Context, name string) (Record, error) {
 	return s.change(ctx, name, func(was *Record, now time.Time) (*Record, error) {
 		if was == nil || was.Paused.IsZero() {
-			return nil, noneIf(was == nil)
+			return was, noneIf(was == nil)
 		}
 		r := *was
 		r.newRevision(now)
@@ -194,7 +194,10 @@ func (s *Schedules) read(ctx context.Context, name string) (kept Kept, mark stri
 }
 
 // change puts what edit makes of a record in its place, and then ends what has become stale. edit gets nil if there
-// is none, and returns nil to leave it. It runs again where another change came first.
+// is none, and returns the same record to leave it. It runs again where another change came first.
+//
+// A call that leaves the record, or finds none, writes, too, so that a run of an earlier call which comes late finds another record,
+// or another mark, and changes nothing.
 func (s *Schedules) change(ctx context.Context, name string, edit func(was *Record, now time.Time) (*Record, error)) (Record, error) {
 	if err := CheckName(name); err != nil {
 		return Record{}, err
@@ -227,11 +230,21 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 			return Record{}, store.Unavailable(err)
 		}
 		next, err := edit(was, now)
-		if err != nil || next == nil {
-			return kept.Record, err
+		switch {
+		case errors.Is(err, ErrNone):
+			if _, err := s.put(ctx, Kept{Record: Record{Name: name}}, mark, nil, false); errors.Is(err, errMeanwhile) {
+				continue
+			} else if err != nil {
+				return Record{}, err
+			}
+			return Record{}, ErrNone
+		case err != nil:
+			return Record{}, err
 		}
-		if kept, err = s.put(ctx, kept, mark, next, true); errors.Is(err, errMeanwhile) {
-			if kept.Revision != next.Revision {
+		changed := *next
+		changed.Call = rand.Text()
+		if kept, err = s.put(ctx, kept, mark, &changed, next != was); errors.Is(err, errMeanwhile) {
+			if kept.Call != changed.Call {
 				continue
 			}
 			err = nil // It was done, and the answer was lost.

@@ -287,6 +287,52 @@ func TestLateChange(t *testing.T) {
 	require.ErrorIs(t, err, ErrNone)
 }
 
+// TestLateChangeAfterNone: a run that comes late changes nothing either once another call was answered that has left all as it was.
+func TestLateChangeAfterNone(t *testing.T) {
+	t.Parallel()
+	daily := Spec{Cron: "@daily", Missed: Skip, Topic: "t"}
+	type situation struct {
+		paused bool // else it is in force, or, without a schedule, not there
+		none   bool
+		call   func(w *world) error
+		says   error
+	}
+	for name, s := range map[string]situation{
+		"set again":        {call: func(w *world) error { _, _, err := w.Set(w.t.Context(), "n", daily); return err }},
+		"paused again":     {call: func(w *world) error { _, err := w.Pause(w.t.Context(), "n", "bob"); return err }, paused: true},
+		"resumed again":    {call: func(w *world) error { _, err := w.Resume(w.t.Context(), "n"); return err }},
+		"deleted, none":    {call: func(w *world) error { _, err := w.Delete(w.t.Context(), "n"); return err }, none: true, says: ErrNone},
+		"paused, none":     {call: func(w *world) error { _, err := w.Pause(w.t.Context(), "n", ""); return err }, none: true, says: ErrNone},
+		"none, among many": {call: func(w *world) error { _, err := w.Resume(w.t.Context(), "n"); return err }, none: true, says: ErrNone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			if !s.none {
+				w.set("n", daily)
+			}
+			if s.paused {
+				_, err := w.Pause(t.Context(), "n", "ann")
+				require.NoError(t, err)
+			}
+			for i := 0; name == "none, among many" && i < Most; i++ {
+				w.set(fmt.Sprint("other", i), daily)
+			}
+			kept, mark, err := w.read(t.Context(), "n")
+			require.NoError(t, err)
+			late := kept.Record
+			late.Name, late.Spec, late.Paused, late.Revision, late.Call = "n", Spec{Cron: "@hourly", Topic: "t"}, time.Time{}, "late", "late"
+			require.ErrorIs(t, s.call(w), s.says)
+			_, err = w.put(t.Context(), kept, mark, &late, true)
+			require.ErrorIs(t, err, errMeanwhile)
+			is, _, err := w.read(t.Context(), "n")
+			require.NoError(t, err)
+			require.Equal(t, kept.Revision, is.Revision)
+			require.Equal(t, kept.By, is.By)
+		})
+	}
+}
+
 // TestSkipped: a firing that somebody has cancelled stays cancelled.
 func TestSkipped(t *testing.T) {
 	t.Parallel()

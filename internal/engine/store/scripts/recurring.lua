@@ -9,7 +9,7 @@
 local now = redis.call('HMGET', KEYS[1], ARGV[1], '')
 local record, mark = now[1] or '', now[2] or ''
 if record ~= ARGV[2] or record == '' and mark ~= ARGV[3] then return {0, mark, record} end
-if record == '' and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[6]) then return {-1, mark, ''} end
+if record == '' and ARGV[4] ~= '' and redis.call('HLEN', KEYS[1]) > tonumber(ARGV[6]) then return {-1, mark, ''} end
 redis.call('HDEL', KEYS[1], ARGV[4] == '' and ARGV[1] or '')
 if ARGV[4] == '' then redis.call('HSET', KEYS[1], '', ARGV[5]) else redis.call('HSET', KEYS[1], ARGV[1], ARGV[4], '', ARGV[5]) end
 if ARGV[7] ~= '' then redis.pcall(redis.REDIS_VERSION_NUM and 'SPUBLISH' or 'PUBLISH', ARGV[7], 'recurring') end
