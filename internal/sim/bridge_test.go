@@ -17,6 +17,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
 	"github.com/delaybridge/delaybridge/internal/poller"
+	planner "github.com/delaybridge/delaybridge/internal/recurring"
 	"github.com/delaybridge/delaybridge/internal/window"
 )
 
@@ -35,6 +36,7 @@ type bridge struct {
 	queue  *store.Queue
 	box    *box
 	member *membership.Member
+	plans  *planner.Planner
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
@@ -76,6 +78,7 @@ func (w *world) startBridge() *bridge {
 	if b.box, err = b.openBox(logger); err != nil {
 		w.t.Fatal(err)
 	}
+	b.plans = b.newPlanner(logger)
 	var ctx context.Context
 	ctx, b.cancel = context.WithCancel(context.Background())
 	b.member = membership.New(membership.Config{
@@ -105,6 +108,7 @@ func (b *bridge) run(ctx context.Context, config poller.Config, identity string,
 	}
 	b.box.prepared()
 	b.done.Go(func() { jobs.New(job.New(b.queue), identity, logger).Run(ctx) })
+	b.done.Go(func() { b.plans.Run(ctx) })
 	p, err := poller.New(config)
 	if err == nil {
 		err = p.Start(ctx)
@@ -150,7 +154,7 @@ func (w *world) hinted(channel string) {
 		}
 		late := w.between(100*time.Microsecond, 10*time.Millisecond)
 		if !strings.HasSuffix(channel, ":wake") {
-			w.after(late, "", changed)
+			w.after(late, "", func() { changed(); b.plans.Wake() })
 			continue
 		}
 		shard := -1

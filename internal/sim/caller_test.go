@@ -210,6 +210,9 @@ func (a *actor) repeats(call string, of *ask, do func(context.Context, ...delay.
 		if a.chance(3) {
 			a.rest(between(a.random, time.Millisecond, 90*time.Second))
 		}
+		if a.w.isOver {
+			break
+		}
 		again, cancel := a.call()
 		a.in("repeats", func() {
 			of.isUnderWay = true

@@ -35,6 +35,9 @@ type model struct {
 	rows       map[int64]*simRow        // of the outbox, as they were committed
 	ofRow      map[int64]*life          // the messages of rows, of those that have gone, too
 	ailed      map[string]time.Duration // when something was last the matter with a topic
+	series     map[string]*series       // recurring schedules, by name
+	editions   map[string]*edition      // of these, by body
+	firings    map[string]*life         // by member and body
 	ranFirst   map[string]int64         // by the token of a call: when its first run took effect, by Redis' clock
 	rule       func(reply []any)        // of the script that runs, nil if it has none
 	traces     *recorder
@@ -75,6 +78,9 @@ type life struct {
 	removed    string // by which script
 	removedAt  time.Duration
 
+	isFiring bool     // of a recurring schedule
+	edition  *edition // its own; nil where it is only there to be cancelled
+
 	isRow      bool        // it was scheduled with the outbox
 	row        int64       // of the outbox, once that is committed
 	wants      []time.Time // the due times that rows, and jobs, have asked for
@@ -91,6 +97,7 @@ type life struct {
 
 // copied is one handing over to the broker.
 type copied struct {
+	of      *life
 	attempt int
 	began   time.Duration
 	stored  time.Duration // negative: not
@@ -108,6 +115,7 @@ func newModel(w *world) *model {
 		w: w, byBody: map[string]*life{}, identities: map[string]*identity{}, places: map[string]*place{}, holders: map[string]string{},
 		changes: map[string][]time.Duration{}, events: map[string][]time.Duration{}, claims: map[string]*claimCount{}, ailed: map[string]time.Duration{}, ranFirst: map[string]int64{},
 		counted: map[string]int64{}, did: map[string]int64{}, rows: map[int64]*simRow{}, ofRow: map[int64]*life{},
+		series: map[string]*series{}, editions: map[string]*edition{}, firings: map[string]*life{},
 	}
 	m.traces = newRecorder(m)
 	return m
@@ -133,11 +141,13 @@ func (m *model) asks(id, key, topic string, tags []string) *life {
 	return l
 }
 
-func (m *model) lifeOf(stored string) *life {
-	if len(stored) < bodyLength {
-		return nil
+// lifeOf is the life of an identity of which this is stored, or its body.
+func (m *model) lifeOf(member, stored string) *life {
+	body := stored[max(0, len(stored)-bodyLength):]
+	if l := m.byBody[body]; l != nil {
+		return l
 	}
-	return m.byBody[stored[len(stored)-bodyLength:]]
+	return m.firing(member, stored, body)
 }
 
 func (m *model) happened(name string) { m.events[name] = append(m.events[name], m.w.now()) }
@@ -370,7 +380,7 @@ func (l *life) firstCopy() time.Duration {
 // begins is told that a message is handed to the broker.
 func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	c := &copied{attempt: msg.Attempt, began: m.w.now(), stored: -1}
-	l := m.byBody[string(msg.Body)]
+	l := m.lifeOf(message.Member(msg.ID, msg.Key), string(msg.Body))
 	if l == nil || l.member != message.Member(msg.ID, msg.Key) || l.topic != msg.Topic {
 		m.w.fail("I1: %s/%s of topic %s is published with the body %q", msg.Key, msg.ID, msg.Topic, msg.Body)
 		return c
@@ -394,7 +404,7 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 		m.w.fail("I11: a publish of %s begins, which a %s has removed at %s", l, l.removed, l.removedAt)
 	}
 	m.isPrompt(l, isFirst)
-	l.copies = append(l.copies, c)
+	c.of, l.copies = l, append(l.copies, c)
 	return c
 }
 
@@ -433,7 +443,7 @@ func (m *model) stamp(t time.Time) string { return t.Sub(m.w.began).String() }
 
 // stores is told that the broker has stored a copy.
 func (m *model) stores(by *host, msg *message.Message, c *copied) {
-	l := m.byBody[string(msg.Body)]
+	l := c.of
 	if l == nil {
 		return
 	}
@@ -457,7 +467,7 @@ var faults = []string{"hang", "nack", "broker down", "redis down", "redis flaky"
 
 // outcome is told what the sink said.
 func (m *model) outcome(msg *message.Message, o sinks.Outcome) {
-	l := m.byBody[string(msg.Body)]
+	l := m.lifeOf(message.Member(msg.ID, msg.Key), string(msg.Body))
 	if l == nil {
 		return
 	}

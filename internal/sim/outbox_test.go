@@ -85,10 +85,9 @@ func (b *bridge) openBox(logger *slog.Logger) (*box, error) {
 		return nil, err
 	}
 	queue := outbox.Queue{Name: queueName, Store: outbox.NewStore(b.queue.Rows()), Sink: message.NATS, MaxMessage: message.DefaultMaxSize}
-	isFirst := func() bool { return slices.Contains(b.polled(), 0) }
 	if x.relay, err = relay.New(relay.Config{
 		Database: x.database, Queues: []outbox.Queue{queue}, Horizon: c.horizon, Poll: c.poll, Keep: c.keep, KeepOperations: c.keepOperations,
-		Batch: c.batch, Lanes: c.lanes, Mine: isFirst, Logger: logger,
+		Batch: c.batch, Lanes: c.lanes, Mine: b.isFirst, Logger: logger,
 		Clock: func(ctx context.Context) (time.Time, error) {
 			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 			defer cancel()
@@ -104,7 +103,7 @@ func (b *bridge) openBox(logger *slog.Logger) (*box, error) {
 	}
 	b.queue.WithLedger(func(shard int) { x.settler.Notify(queueName, shard) })
 	if x.auditor, err = auditor.New(auditor.Config{
-		Databases: []*table.Database{x.database}, Queues: []auditor.Queue{{Queue: queue, Mine: isFirst}}, Flush: x.settler.Flush, Logger: logger,
+		Databases: []*table.Database{x.database}, Queues: []auditor.Queue{{Queue: queue, Mine: b.isFirst}}, Flush: x.settler.Flush, Logger: logger,
 	}); err != nil {
 		return nil, err
 	}
@@ -127,6 +126,9 @@ func (b *bridge) polled() []int {
 	}
 	return p.Shards()
 }
+
+// isFirst reports whether it does what one bridge does for the queue.
+func (b *bridge) isFirst() bool { return slices.Contains(b.polled(), 0) }
 
 // lateAcks is told of acknowledgements that came too late.
 func (x *box) lateAcks(acked []message.ClaimedMessage) {

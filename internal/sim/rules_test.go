@@ -153,7 +153,7 @@ func (m *model) spanned(script string, keys, argv []string) func([]any) {
 	}
 }
 
-// callsOf are the tokens of the calls of a run, but of those under an idempotency key, which are
+// callsOf are the tokens of the calls of a run, but of those that have a name, which are
 // remembered for longer.
 func callsOf(script string, keys, argv []string) (tokens []string) {
 	switch script {
@@ -162,7 +162,8 @@ func callsOf(script string, keys, argv []string) (tokens []string) {
 			tokens = append(tokens, argv[i][:16])
 		}
 	case "cancel":
-		for i := 9; i+3 < len(argv); i += 4 {
+		keptMs, _ := strconv.ParseInt(argv[3], 10, 64)
+		for i := 9; i+3 < len(argv) && keptMs <= store.Tombstone.Milliseconds(); i += 4 {
 			tokens = append(tokens, argv[i])
 		}
 	case "reschedule":

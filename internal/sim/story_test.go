@@ -80,6 +80,11 @@ func (w *world) heal() {
 		a.rest(time.Minute)
 		a.unlimit()
 		a.adopt()
+		if len(w.model.series) > 0 {
+			a.rest(40 * time.Second)
+			a.stillFires()
+			a.endRecurrings()
+		}
 	})
 	if len(w.plan.fleet.all) == 0 {
 		w.startBridge()

@@ -75,6 +75,8 @@ func (r *recorder) of(id *identity) *traced {
 		t = &traced{id: id, calls: map[*ask]int{}, token: map[*ask]string{}, lives: map[*life]int{}}
 		if r.all[id.member] = t; id.isOfRows {
 			t.why = "rows"
+		} else if isFiring(id.member) {
+			t.why = "recurring"
 		}
 	}
 	return t
@@ -307,7 +309,7 @@ func (r *recorder) callOf(script string, p *place, token string) *ask {
 	t := r.of(p.of)
 	switch script {
 	case "schedule", "replace":
-		if l := r.m.lifeOf(token); l != nil && !l.isOnce {
+		if l := r.m.byBody[token[max(0, len(token)-bodyLength):]]; l != nil && !l.isOnce {
 			return l.ask
 		}
 		return nil

@@ -31,7 +31,7 @@ var ofRows = append([]string{
 // conditions are what may be the matter at a time. Each pair of them must have met.
 var conditions = []string{
 	"hang", "full", "missing", "nack", "slow", "broker down", "redis down", "redis flaky", "slow redis", "clock", "pause", "rate", "drain", "crash",
-	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once", "lost shard",
+	"two holders", "stall", "reshard", "job", "late policy", "restore", "no replicas", "takeover", "order", "history", "budget", "wipe", "cancel all", "once", "lost shard", "recurring",
 	"outbox", "database away", "database flaky", "slow database", "database clock", "auditor", // Only where there is an outbox.
 }
 
@@ -202,6 +202,9 @@ func (w *world) trouble(d *decision) {
 				w.actor(fmt.Sprint("once", d.index, "-", i), rand.New(rand.NewPCG(d.seed, uint64(i))), func(a *actor) { a.request(fmt.Sprintf("r%d-%d", d.index, i), n) })
 			}
 		}, func() {})
+	case "recurring":
+		lasts = max(lasts, 5*time.Second)
+		w.during(d.kind, lasts, func() { w.recurrings(d, random, lasts) }, func() {})
 	case "outbox":
 		w.during(d.kind, max(lasts, 5*time.Second), func() { w.boxBurst(d) }, func() {})
 	case "database away":

@@ -146,7 +146,7 @@ func (p *place) put(now facts, at time.Duration) {
 func (m *model) look(p *place) (f facts) {
 	s, member := m.w.redis.server, p.of.member
 	if stored, ok := s.field(p.base+"msg", member); ok {
-		f.state, f.life = inFlight, m.lifeOf(stored)
+		f.state, f.life = inFlight, m.lifeOf(member, stored)
 		if z := s.sorted(p.base + "due"); z != nil {
 			if score, ok := z.scores[member]; ok {
 				f.state, f.score = waiting, int64(score)
@@ -155,7 +155,7 @@ func (m *model) look(p *place) (f facts) {
 		return f
 	}
 	if letter, ok := s.field(p.base+"deadmsg", member); ok {
-		f.state, f.life = dead, m.lifeOf(letter)
+		f.state, f.life = dead, m.lifeOf(member, letter[max(0, len(letter)-bodyLength):])
 	}
 	return f
 }
@@ -250,6 +250,9 @@ func (m *model) came(p *place, before, now facts, script string) {
 	default:
 		m.w.fail("I6: a %s brings %s", script, l)
 		return
+	}
+	if l.isFiring {
+		m.firingCame(l, now.score)
 	}
 	since := at - 2*time.Minute
 	switch {
@@ -387,6 +390,8 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 		id.cancels.effects++
 		id.cancels.removed = l
 	case script == "cancel" && isProducer && m.sweep(l, by):
+	case script == "cancel" && l.isFiring:
+		m.firingLeft(l, by)
 	case script == "cancel" && isProducer:
 		if !m.clockWasSet(at - 2*time.Minute) {
 			m.w.fail("I11: a cancel of %s removes %s, after it was answered", by, l)

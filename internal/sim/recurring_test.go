@@ -1,0 +1,320 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	storerecurring "github.com/delaybridge/delaybridge/internal/engine/store/recurring"
+	planner "github.com/delaybridge/delaybridge/internal/recurring"
+)
+
+// series is what callers have asked of the recurring schedule of a name.
+type series struct {
+	name    string
+	changes []*seriesCall // in the order in which they began
+}
+
+// seriesCall is one call about a recurring schedule.
+type seriesCall struct {
+	verb   string        // set, pause, resume, delete
+	set    *edition      // of a set
+	began  time.Duration // and ended: negative while it is under way
+	ended  time.Duration
+	isDone bool // it was answered that it is done, or that there is no such schedule
+}
+
+// edition is what a recurring schedule was set to; its body names it.
+type edition struct {
+	delay.Recurring
+
+	of    *series
+	every time.Duration
+}
+
+// newPlanner makes what plans firings in a bridge.
+func (b *bridge) newPlanner(logger *slog.Logger) *planner.Planner {
+	durable := store.Durability{}
+	if b.w.plan.durable {
+		durable = store.ByReplicas(1)
+	}
+	return planner.New(queueName, storerecurring.New(b.queue, durable), b.isFirst, noObserver{}, logger)
+}
+
+// RecurringSchedules implements [planner.Observer].
+func (noObserver) RecurringSchedules(string, int) {}
+
+// RecurringFirings implements [planner.Observer].
+func (noObserver) RecurringFirings(string, int64, int64) {}
+
+// recurrings has a few callers set a recurring schedule, and pause, resume, change and delete it.
+func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) {
+	until := w.now() + lasts
+	of := &series{name: fmt.Sprintf("n%d", random.IntN(3))}
+	if known := w.model.series[of.name]; known != nil {
+		of = known
+	}
+	w.model.series[of.name] = of
+	for i := range 1 + random.IntN(3) {
+		a := &actor{w, fmt.Sprintf("recurring%d-%d", d.index, i), rand.New(rand.NewPCG(d.seed, uint64(i)))}
+		w.after(between(random, time.Millisecond, time.Second), "", func() {
+			w.plan.actors.Go(func() {
+				last := a.edition(of)
+				for a.w.now() < until && !a.w.healed && !a.w.isOver {
+					switch a.random.IntN(8) {
+					case 0, 1:
+						last = a.edition(of)
+						a.changes(&seriesCall{verb: "set", set: last}, of)
+					case 2, 3: // As a program does each time that it starts.
+						a.changes(&seriesCall{verb: "set", set: last}, of)
+					case 4:
+						a.changes(&seriesCall{verb: "pause"}, of)
+					case 5, 6:
+						a.changes(&seriesCall{verb: "resume"}, of)
+					case 7:
+						a.changes(&seriesCall{verb: "delete"}, of)
+					}
+					a.rest(between(a.random, 10*time.Millisecond, 10*time.Second))
+				}
+			})
+		})
+	}
+}
+
+// edition makes another edition of a schedule.
+func (a *actor) edition(of *series) *edition {
+	e := &edition{of: of, every: time.Duration(1+a.random.IntN(10)) * time.Second}
+	e.Recurring = delay.Recurring{
+		Name: of.name, Cron: "@every " + e.every.String(),
+		Missed:  []delay.Missed{delay.SkipMissed, delay.OnceMissed, delay.CatchUpMissed}[a.random.IntN(3)],
+		Message: delay.Message{Topic: simTopics[a.random.IntN(len(simTopics))]},
+	}
+	if e.Missed == delay.CatchUpMissed {
+		e.CatchUp = 1 + a.random.IntN(20)
+	}
+	if a.chance(2) {
+		e.Message.Key = fmt.Sprintf("k%d", a.random.IntN(4))
+	}
+	if a.chance(3) {
+		e.Jitter = time.Duration(1+a.random.IntN(999)) * time.Millisecond
+	}
+	a.in("makes an edition", func() {
+		m := a.w.model
+		body := fmt.Sprintf("~%07d", len(m.editions)+1)
+		e.Message.Body, m.editions[body] = []byte(body), e
+	})
+	return e
+}
+
+// changes makes a call about a schedule, once.
+func (a *actor) changes(c *seriesCall, of *series) {
+	client := a.w.plan.producers[a.random.IntN(len(a.w.plan.producers))].clients[delay.Reject]
+	ctx, cancel := a.call()
+	defer cancel()
+	a.in("begins", func() {
+		c.began, c.ended = a.w.now(), -1
+		of.changes = append(of.changes, c)
+	})
+	var err error
+	call := c.verb + " " + of.name
+	switch c.verb {
+	case "set":
+		call += " to " + string(c.set.Message.Body) + " " + c.set.Cron
+		_, err = client.SetRecurring(ctx, c.set.Recurring)
+	case "pause":
+		_, err = client.PauseRecurring(ctx, of.name, a.name)
+	case "resume":
+		_, err = client.ResumeRecurring(ctx, of.name)
+	case "delete":
+		err = client.DeleteRecurring(ctx, of.name)
+	}
+	a.answered(call, err)
+	a.in("has changed", func() { c.ended, c.isDone = a.w.now(), err == nil || errors.Is(err, delay.ErrNotFound) })
+}
+
+// mayFire reports whether firings of the edition may still be made: nobody was answered that another one is in force, or
+// none, or that it is paused.
+func (e *edition) mayFire() bool {
+	for _, set := range e.of.changes {
+		if set.set == e && !e.of.isOver(set) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOver reports whether what a call has set can make no firing any more. A call that began after this one's end, and was
+// answered, comes after it, even if nobody knows what became of this one.
+func (s *series) isOver(set *seriesCall) bool {
+	for _, c := range s.changes {
+		if !c.isDone || set.ended < 0 || c.began <= set.ended {
+			continue
+		}
+		switch c.verb {
+		case "delete":
+			return true
+		case "set":
+			if c.set != set.set {
+				return true
+			}
+		case "pause":
+			isResumed := false
+			for _, r := range s.changes {
+				isResumed = isResumed || r.verb != "pause" && (r.ended < 0 || r.ended > c.began) // A set after a delete is not paused.
+			}
+			if !isResumed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isChanged reports whether somebody has begun what may end firings.
+func (s *series) isChanged() bool { return len(s.changes) > 1 }
+
+// isFiring reports whether the identity is one of firings.
+func isFiring(id string) bool { return strings.Contains(id, "@") }
+
+// firing is the life of a firing, by what is stored of it: each revision of a schedule has a token of its own. If only the body is
+// known, it is the one in flight or dead, or else the last one. A life without an edition is there only to be cancelled, since whoever ends a firing first makes
+// the call that schedules it.
+func (m *model) firing(member, stored, body string) *life {
+	id, key := message.SplitMember(member)
+	if !isFiring(id) {
+		return nil
+	}
+	e, at := m.editions[body], member+body
+	if e == nil {
+		at = member
+	}
+	if len(stored) < 14+message.TokenLength {
+		for _, p := range m.identity(member).places {
+			if l := p.now.life; l != nil && l.edition == e && p.now.state != waiting {
+				return l
+			}
+		}
+		return m.firings[at]
+	}
+	at += stored[14 : 14+message.TokenLength]
+	if l := m.firings[at]; l != nil {
+		return l
+	}
+	for _, p := range m.identity(member).places { // A reschedule gives it another token.
+		if l := p.now.life; l != nil && l.edition == e && m.w.redis.server.ran == "reschedule" {
+			m.firings[at] = l
+			return l
+		}
+	}
+	l := &life{
+		body: body, id: id, key: key, member: member, began: m.w.now(), accepted: -1, claimedAt: -1, cameAt: -1,
+		isFixed: true, isOnce: true, isFiring: true, edition: e, mayBeLate: m.w.plan.fleet.policy.Late.Then != "",
+	}
+	if e != nil {
+		l.topic = e.Message.Topic
+	}
+	m.firings[at[:len(at)-message.TokenLength]], m.firings[at] = l, l
+	m.lives = append(m.lives, l)
+	who := m.identity(member)
+	who.lives = append(who.lives, l)
+	return l
+}
+
+// firingCame judges that a firing is made.
+func (m *model) firingCame(l *life, score int64) {
+	name, text, _ := strings.Cut(l.id, "@")
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		m.w.fail("recurring: %s is no firing", l)
+		return
+	}
+	l.promise = promise{at: time.UnixMilli(score)}
+	if l.edition == nil {
+		l.mayBeLate = true
+		return
+	}
+	l.accepted = m.w.now()
+	if due := l.promise.at; due.Before(at) || due.After(at.Add(l.edition.Jitter)) {
+		m.w.fail("recurring: %s is due at %s", l, m.stamp(due))
+	}
+	if l.edition.Name != name || l.edition.Message.Key != l.key {
+		m.w.fail("recurring: %s is one of %s", l, l.edition.Name)
+	}
+	if !l.edition.mayFire() && !m.clockWasSet(m.w.now()-2*time.Minute) {
+		m.w.fail("recurring: %s is made, and whoever has ended that was answered", l)
+	}
+}
+
+// firingLeft judges that a firing is cancelled: it is one of an edition that somebody has ended.
+func (m *model) firingLeft(l *life, by string) {
+	name, _, _ := strings.Cut(l.id, "@")
+	if m.isOfAJob(l, job.Cancel, job.Purge) {
+		l.isFixed = false
+	} else if s := m.series[name]; s == nil || !s.isChanged() {
+		m.w.fail("I4: a cancel of %s removed %s, which nobody had asked for", by, l)
+	}
+}
+
+// stillFires looks whether all firings of these ten seconds have come, long after all trouble was over.
+func (a *actor) stillFires() {
+	m := a.w.model
+	for _, name := range sortedKeys(m.series) {
+		client := a.w.plan.producers[0].clients[delay.Reject]
+		var is delay.RecurringState
+		a.insist("look at "+name, func(ctx context.Context) (err error) {
+			if is, err = client.Recurring(ctx, name); errors.Is(err, delay.ErrNotFound) {
+				err = nil
+			}
+			return err
+		})
+		if is.Cron == "" || !is.PausedAt.IsZero() {
+			continue
+		}
+		a.in("looks", func() {
+			e := m.editions[string(is.Message.Body)]
+			if e == nil {
+				a.w.fail("recurring: %s is in force, which nobody has set", is.Message.Body)
+				return
+			}
+			if m.was(a.w.now()-20*time.Minute, "clock") {
+				return // What was in the future then may be missed.
+			}
+			now := a.w.redis.clock()
+			for at := is.SetAt.Truncate(time.Second).Add(e.every); at.Before(now.Add(-2 * time.Second)); at = at.Add(e.every) {
+				member := message.Member(storerecurring.FiringID(name, at.Unix()), e.Message.Key)
+				l := m.firings[member+string(e.Message.Body)]
+				if at.After(now.Add(-12*time.Second)) && (l == nil || !l.hasCopy() && !l.isDead && !l.mayBeLate) {
+					a.w.fail("recurring: %q of %s has not come", member, e.Message.Body)
+				}
+			}
+		})
+	}
+}
+
+// endRecurrings deletes all recurring schedules, so that the story can end.
+func (a *actor) endRecurrings() {
+	for _, name := range sortedKeys(a.w.model.series) {
+		a.insist("delete "+name, func(ctx context.Context) error {
+			c := &seriesCall{verb: "delete"}
+			a.in("begins", func() {
+				c.began, c.ended = a.w.now(), -1
+				of := a.w.model.series[name]
+				of.changes = append(of.changes, c)
+			})
+			err := a.w.plan.producers[0].clients[delay.Reject].DeleteRecurring(ctx, name)
+			if errors.Is(err, delay.ErrNotFound) {
+				err = nil
+			}
+			a.in("has deleted", func() { c.ended, c.isDone = a.w.now(), err == nil })
+			return err
+		})
+	}
+}
