@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,59 +191,49 @@ func (c *call) isToBeSought() bool {
 // one there goes on to the next, as this call does; and whoever knows an earlier layout changes nothing in a shard that is bound to this one,
 // which is why that is read first.
 func (q *core) findTraces(ctx context.Context, l *Layout, calls []*call) (ready []*call) {
-	var sought []*call
-	for _, c := range calls {
-		if c.isToBeSought() {
-			sought = append(sought, c)
-		} else {
-			ready = append(ready, c)
-		}
-	}
-	if len(sought) == 0 {
+	if !slices.ContainsFunc(calls, (*call).isToBeSought) {
 		return calls
 	}
-	epochs, traces := map[int]*redis.StringCmd{}, map[*call][]*redis.BoolCmd{}
-	_, failure := q.conn.Client(ctx).Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, c := range sought {
+	epochs, traces := map[int]*redis.StringCmd{}, map[*call][]*redis.StringCmd{}
+	_, _ = q.conn.Client(ctx).Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, c := range calls {
 			for _, home := range c.visit.homes {
-				if epochs[home] == nil {
+				switch {
+				case !c.isToBeSought():
+					continue
+				case epochs[home] == nil:
 					epochs[home] = p.HGet(ctx, l.Keys()[home].Meta, "epoch")
 				}
-			}
-		}
-		for _, c := range sought {
-			for _, home := range c.visit.homes {
-				traces[c] = append(traces[c], p.HExists(ctx, l.Keys()[home].Gone, c.params.token))
+				traces[c] = append(traces[c], p.HGet(ctx, l.Keys()[home].Gone, c.params.token))
 			}
 		}
 		return nil
-	})
-	if errors.Is(failure, redis.Nil) { // A shard has no epoch.
-		failure = nil
-	}
-	for _, c := range sought {
-		if err := c.sought(l, epochs, traces[c], failure); err != nil {
-			c.notRun(fmt.Errorf("look for the trace: %w", err))
-		} else {
-			ready = append(ready, c)
+	}) // Each has its own error.
+	for _, c := range calls {
+		if traces[c] != nil {
+			if err := c.sought(l, epochs, traces[c]); err != nil {
+				c.notRun(fmt.Errorf("look for the trace: %w", err))
+				continue
+			}
 		}
+		ready = append(ready, c)
 	}
 	return ready
 }
 
 // sought moves the home that has a trace to the front.
-func (c *call) sought(l *Layout, epochs map[int]*redis.StringCmd, traces []*redis.BoolCmd, failure error) error {
+func (c *call) sought(l *Layout, epochs map[int]*redis.StringCmd, traces []*redis.StringCmd) error {
 	first := -1
 	for i, home := range c.visit.homes {
-		epoch, err := epochs[home].Result()
-		if errors.Is(err, redis.Nil) {
-			err = nil
+		for _, cmd := range []*redis.StringCmd{epochs[home], traces[i]} {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return err
+			}
 		}
-		has, errTrace := traces[i].Result()
-		if err := cmp.Or(failure, err, errTrace, l.Bound(home, epoch)); err != nil {
+		if err := l.Bound(home, epochs[home].Val()); err != nil {
 			return err
 		}
-		if has && first < 0 {
+		if traces[i].Err() == nil && first < 0 {
 			first = home
 		}
 	}
