@@ -60,6 +60,9 @@
 // What happens to an identity is also written down ([recorder]) in the words of docs/model/Delay.tla, and must be a behaviour of that
 // model, see [statespace.Consume]; TestTraces hands some to the model checker (make traces).
 //
+// Firings of recurring schedules are messages that no caller has scheduled: their life begins when Redis has them, is one of the edition that
+// its body names, and must end if whoever has ended that edition was answered ([edition.mayFire]).
+//
 // # The scripts against an oracle
 //
 // A story uses the scripts as production does, and judges what callers see. [TestConformance] (make conformance) runs each script
