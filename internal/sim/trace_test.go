@@ -260,6 +260,8 @@ func (r *recorder) runs(script string, reply []any) {
 			r.leaves(id, "an earlier layout")
 		case a == nil:
 			r.leaves(id, "calls for many")
+		case !a.isUnderWay && r.m.clockWasSet(r.m.w.now()-2*time.Minute): // A run that was over is in time again.
+			r.leaves(id, "a clock set back")
 		case code == 3 && a.life != nil && a.life.promise.maxWait > 0: // The SDK asks again, under another token.
 			r.leaves(id, "debounced in flight")
 		case codes[code] == "":
