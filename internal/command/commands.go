@@ -32,6 +32,7 @@ type messageCommands struct {
 	PublishNow publishNowCommand `cmd:"" help:"Make a message due now."`
 	Recurring  recurringCommands `cmd:"" help:"Set, list, show, pause, resume or delete recurring schedules."`
 	Jobs       jobsCommands      `cmd:"" help:"List, show or stop jobs, which change many messages."`
+	Import     importCommands    `cmd:"" help:"Move what waits in asynq or BullMQ here."`
 	Dead       deadCommands      `cmd:"" help:"List, show, redrive or purge dead letters."`
 }
 

@@ -179,6 +179,16 @@ func (q *Producer) Traced(verb, id, key, name string, kept time.Duration, isFres
 	}}
 }
 
+// TokenOf returns the token under which a call of [Producer.Traced] takes effect: that of the message
+// that it schedules.
+func TokenOf(call error) (string, error) {
+	var unknown *UnknownError
+	if !errors.As(call, &unknown) {
+		return "", fmt.Errorf("no call of a name: %w", call)
+	}
+	return unknown.Call.token, nil
+}
+
 // isToBeSought reports whether a trace of the call may be in any of several homes.
 func (c *call) isToBeSought() bool {
 	return c.once != nil && c.once.ofAll && !c.once.isFresh && len(c.visit.homes) > 1 && !c.visit.isSought

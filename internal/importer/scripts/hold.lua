@@ -1,0 +1,34 @@
+-- hold: takes items out of their set, so that the handlers of their system do not take them.
+-- KEYS 1 lock  2 held  3 journal  4 the set  5 and on: the items' hashes
+-- ARGV 1 owner of the lock  2 its life in ms  3 asynq or bullmq  4 prefix of all keys  5 field of the content
+--      for each item: id, score, SHA-1 of the content, nonce, busy or empty, entry of the journal
+-- RETURNS for each item 1 if it is held, 0 if it is not there any more, or has changed
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return redis.error_reply('LOCKLOST another import has the lock')
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local isAsynq, answers = ARGV[3] == 'asynq', {}
+for i = 5, #KEYS do
+  local item, at = KEYS[i], 6 + (i - 5) * 6
+  local id, nonce, busy = ARGV[at], ARGV[at + 3], ARGV[at + 4] == 'busy'
+  local score, content = redis.call('ZSCORE', KEYS[4], id), redis.call('HGET', item, ARGV[5])
+  local isSame = score and content and tonumber(score) == tonumber(ARGV[at + 1])
+    and redis.sha1hex(content) == ARGV[at + 2]
+  if redis.call('HGET', item, 'delaybridge') == nonce and redis.call('ZSCORE', KEYS[2], id) then
+    answers[#answers + 1] = 1 -- by a run of this script whose answer was lost
+  elseif isSame and not (not isAsynq and redis.call('EXISTS', item .. ':lock') == 1) then
+    redis.call('ZREM', KEYS[4], id)
+    redis.call('ZADD', KEYS[2], score, id)
+    redis.call('HSET', item, 'delaybridge', nonce)
+    redis.call('HSET', KEYS[3], id, ARGV[at + 5])
+    if isAsynq then
+      redis.call('HSET', item, 'state', busy and 'active' or 'delaybridge')
+    elseif busy then
+      redis.call('SET', item .. ':lock', nonce)
+    end
+    answers[#answers + 1] = 1
+  else
+    answers[#answers + 1] = 0
+  end
+end
+return answers
