@@ -42,6 +42,7 @@ const (
 	isThisTest      = "it runs this test"
 	needsCollector  = "it needs a collector; test/tracing has one"
 	needsClient     = "it needs a client of the broker; internal/inlet has one of each"
+	needsOrigin     = "it needs what people move from; test/thirdparty/bench/migrate has it"
 	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
 )
 
@@ -89,6 +90,24 @@ var untyped = map[string]map[string][]string{
 			`printf 'delay-id:order-42/timeout,delay-in:30m\torder-42\t{"order": 42}\n' | kafka-console-producer.sh --bootstrap-server 127.0.0.1:9092 --topic delay.commands --property parse.headers=true --property parse.key=true`,
 			"nats stream add DELAY --subjects 'delay.commands' --defaults",
 			`nats pub delay.commands '{"order": 42}' -H delay-id:order-42/timeout -H delay-in:30m`,
+		},
+	},
+	"docs/migrate/asynq.md": {
+		needsOrigin: {
+			"bridge import asynq --config bridge.yaml --queue orders --topic-map order:timeout=order.timeout --dry-run",
+			"bridge import asynq --config bridge.yaml --queue orders --topic-map order:timeout=order.timeout",
+		},
+	},
+	"docs/migrate/bullmq.md": {
+		needsOrigin: {
+			"bridge import bullmq --config bridge.yaml --queue orders --bullmq-queue orders --topic-map order.timeout=order.timeout --dry-run",
+			"bridge import bullmq --config bridge.yaml --queue orders --bullmq-queue orders --topic-map order.timeout=order.timeout",
+		},
+	},
+	"docs/migrate/rabbitmq-plugin.md": {
+		needsOrigin: {
+			`rabbitmqctl eval "$(cat dump.erl)" | grep '^{' > waiting.jsonl`,
+			"bridge schedule --config bridge.yaml --queue orders --batch waiting.jsonl",
 		},
 	},
 	"docs/sinks/redis.md": {

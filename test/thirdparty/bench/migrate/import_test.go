@@ -114,9 +114,9 @@ func TestImportAsynq(t *testing.T) {
 	assert.NoError(t, err, "the lock of the moved task is gone")
 }
 
-// TestImportKeepsCancels: at whatever step asynq cancels a task, and whether or not the import is broken off there,
+// TestMoveKeepsCancels: at whatever step asynq cancels a task, and whether or not the import is broken off there,
 // what it says is gone waits in neither.
-func TestImportKeepsCancels(t *testing.T) {
+func TestMoveKeepsCancels(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"held", "scheduled", "removed", "cancelled"} {
 		for _, isCrash := range []bool{false, true} {
