@@ -101,7 +101,7 @@ console: services ## Use the console in headless Chromium (TEST_FLAGS).
 deploy: ## Check chart, manifests, unit and compose file with the tools that read them.
 	go test -C test/thirdparty -timeout=20m ./deploy
 
-moves: services ## Move messages from asynq as docs/migrate says (TEST_FLAGS).
+moves: services ## Import from asynq, BullMQ and RabbitMQ's plugin as docs/migrate says (TEST_FLAGS).
 	$(SERVICES) -only redis go test -C test/thirdparty $(PLAIN_FLAGS) ./bench/migrate
 
 power: ## Cut the power of Redis, PostgreSQL, NATS and the bridge, and look for what was confirmed (CUTS); needs root and /dev/fuse.

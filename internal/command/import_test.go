@@ -1,7 +1,9 @@
 package command
 
 import (
+	"context"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,4 +108,46 @@ func TestImportRefuses(t *testing.T) {
 		assert.Contains(t, o.stderr, text)
 		assert.NotContains(t, o.stderr, "hunter2")
 	}
+}
+
+// TestImportKilled: a command that is killed at any moment, and run again, has moved each item once.
+func TestImportKilled(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	queue := testenv.Name(t, "q")
+	const many = 5000
+	pipe := f.rdb.Pipeline()
+	keys := []string{"bull:" + queue + ":delayed", "bull:" + queue + ":delaybridge:lock"}
+	for i := range many {
+		id := fmt.Sprintf("order-%d", i)
+		keys = append(keys, "bull:"+queue+":"+id)
+		pipe.HSet(t.Context(), "bull:"+queue+":"+id, "name", "order.timeout", "data", "{}")
+		pipe.ZAdd(t.Context(), "bull:"+queue+":delayed", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli() * 4096), Member: id})
+	}
+	_, err := pipe.Exec(t.Context())
+	require.NoError(t, err)
+	f.addJob(queue, "last", "order.timeout", time.Now().Add(time.Hour))
+	t.Cleanup(func() { _ = f.rdb.Del(context.WithoutCancel(t.Context()), keys...).Err() })
+	waiting := func() int64 {
+		n, err := f.rdb.ZCard(t.Context(), "bull:"+queue+":delayed").Result()
+		require.NoError(t, err)
+		return n
+	}
+	args := []string{"import", "bullmq", "--config", f.file, "--queue", "orders", "--bullmq-queue", queue, "--topic", "order.timeout"}
+	kills := 0
+	for before := waiting(); before > many/2; before = waiting() {
+		p := start(t, nil, args...)
+		require.Eventually(t, func() bool { return waiting() < before }, commandTimeout, time.Millisecond)
+		p.signal(syscall.SIGKILL)
+		p.wait()
+		kills++
+		require.NoError(t, f.rdb.Del(t.Context(), "bull:"+queue+":delaybridge:lock").Err(), "as it expires")
+	}
+	assert.Positive(t, kills)
+	object := bridge(t, "", append(args, "-o", "json")...).object(t)
+	assert.EqualValues(t, 0, object["waiting_after"])
+	assert.EqualValues(t, 0, object["held_after"])
+	stats, err := inspect.NewAdmin(f.queue).StatsOfAll(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, many+1, stats.Sum().Waiting)
 }

@@ -180,6 +180,33 @@ func keepCancels(t *testing.T, step string, isCrash bool) {
 	assert.Empty(t, keys)
 }
 
+// TestImportRunThere: a task that is in hand, and that somebody has asynq run, stays with asynq.
+func TestImportRunThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	old, inspector := asynq.NewClientFromRedisClient(w.rdb), asynq.NewInspectorFromRedisClient(w.rdb)
+	for _, id := range []string{"a", "b"} {
+		_, err := old.EnqueueContext(t.Context(), asynq.NewTask("order:timeout", nil), asynq.ProcessIn(time.Hour), asynq.TaskID(id))
+		require.NoError(t, err)
+	}
+	o := w.options(w.asynq())
+	o.Step = func(name string) error {
+		if name == "scheduled" {
+			return inspector.RunTask("default", "a")
+		}
+		return nil
+	}
+	r, err := importer.New(o).Run(t.Context())
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, r.Moved)
+	assert.EqualValues(t, 1, r.Cancelled)
+	assert.False(t, w.isHere("a"))
+	assert.True(t, w.isHere("b"))
+	info, err := inspector.GetTaskInfo("default", "a")
+	require.NoError(t, err)
+	assert.Equal(t, asynq.TaskStatePending, info.State)
+}
+
 // TestImportBesideHandlers: while asynq's handlers take tasks that fall due, each task is handled there or is here, and never both.
 func TestImportBesideHandlers(t *testing.T) {
 	t.Parallel()
