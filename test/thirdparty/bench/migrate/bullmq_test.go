@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -60,7 +61,7 @@ func installBull(t *testing.T) string {
 		return folder
 	}
 	require.NoError(t, os.MkdirAll(cache, 0o755))
-	fresh, err := os.MkdirTemp(cache, "bullmq-new-")
+	fresh, err := os.MkdirTemp(cache, "bullmq-new-") //nolint:usetesting // It is renamed, so it must be on that disk.
 	require.NoError(t, err)
 	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(fresh, name), text, 0o600))
@@ -102,9 +103,7 @@ func startBull(t *testing.T, w *world) *bull {
 func (b *bull) call(do string, more map[string]any) any {
 	b.t.Helper()
 	request := map[string]any{"do": do}
-	for name, value := range more {
-		request[name] = value
-	}
+	maps.Copy(request, more)
 	text, err := json.Marshal(request)
 	require.NoError(b.t, err)
 	_, err = fmt.Fprintf(b.input, "%s\n", text)
@@ -125,9 +124,7 @@ func (b *bull) add(ids []string, delay time.Duration, options map[string]any) {
 	jobs := make([]map[string]any, len(ids))
 	for i, id := range ids {
 		opts := map[string]any{"jobId": id, "delay": delay.Milliseconds(), "removeOnComplete": true}
-		for name, value := range options {
-			opts[name] = value
-		}
+		maps.Copy(opts, options)
 		jobs[i] = map[string]any{"name": "order.timeout", "data": map[string]any{"order": 42}, "opts": opts}
 	}
 	b.call("add", map[string]any{"jobs": jobs})

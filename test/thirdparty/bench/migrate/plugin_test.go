@@ -51,7 +51,7 @@ func TestDump(t *testing.T) {
 	require.NoError(t, server.RabbitEval(ctx, fmt.Sprintf(fill, due.UnixMilli(), due.UnixMilli()+1)))
 	script, err := os.ReadFile("../../../../docs/migrate/dump.erl")
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "dump-")
+	dir, err := os.MkdirTemp("", "dump-") //nolint:usetesting // RabbitMQ, as another user, could not go into the folders above that of the test.
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777)) //nolint:gosec // RabbitMQ may run as another user.
