@@ -104,6 +104,9 @@ func (c importBullMQCommand) Run(p *program) error {
 
 // run opens both sides, and imports. noun is what the other system calls an item.
 func (c importRedisFlags) run(p *program, giveUp []string, noun string, open func(redis.UniversalClient, int) importer.Origin) error {
+	if c.Limit < 0 {
+		return usagef("--limit %d: give 1 or more; 0, the default, is no limit", c.Limit)
+	}
 	s, err := c.open(p)
 	if err != nil {
 		return err

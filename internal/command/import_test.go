@@ -99,6 +99,7 @@ func TestImportRefuses(t *testing.T) {
 	for text, args := range map[string][]string{
 		"there is no such queue":     {"--asynq-queue", testenv.Name(t, "q")},
 		"has no group":               {"--key-pattern", "abc"},
+		"--limit -1":                 {"--limit=-1"},
 		"--give-up":                  {"--give-up", "everything"},
 		"--from: redis.url":          {"--from", "http://user:hunter2@127.0.0.1"},
 		"redis at 127.0.0.1:1: dial": {"--from", "redis://127.0.0.1:1"},
