@@ -9,13 +9,11 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/delaybridge/delaybridge/delay/retry"
+	"github.com/delaybridge/delaybridge/test/retry/consumers"
 )
 
-// handler handles a message.
-type handler func(ctx context.Context, m retry.Message) error
-
 // consumeKafka consumes with kafka-go, in a consumer group.
-func consumeKafka(ctx context.Context, reader *kafka.Reader, again *retry.Retrier, handle handler) error {
+func consumeKafka(ctx context.Context, reader *kafka.Reader, again *retry.Retrier, handle consumers.Handler) error {
 	for {
 		record, err := reader.FetchMessage(ctx)
 		if err != nil {
@@ -40,7 +38,7 @@ func consumeKafka(ctx context.Context, reader *kafka.Reader, again *retry.Retrie
 }
 
 // consumeRabbitMQ consumes with amqp091-go. Each message has a message id; what the bridge publishes has one.
-func consumeRabbitMQ(ctx context.Context, deliveries <-chan amqp.Delivery, again *retry.Retrier, handle handler) error {
+func consumeRabbitMQ(ctx context.Context, deliveries <-chan amqp.Delivery, again *retry.Retrier, handle consumers.Handler) error {
 	for d := range deliveries {
 		m := retry.Message{Name: d.MessageId, Topic: d.RoutingKey, Headers: map[string]string{}, Body: d.Body}
 		for name, value := range d.Headers {
@@ -63,7 +61,7 @@ func consumeRabbitMQ(ctx context.Context, deliveries <-chan amqp.Delivery, again
 }
 
 // consumeNATS consumes with nats.go, from JetStream.
-func consumeNATS(ctx context.Context, messages jetstream.MessagesContext, again *retry.Retrier, handle handler) error {
+func consumeNATS(ctx context.Context, messages jetstream.MessagesContext, again *retry.Retrier, handle consumers.Handler) error {
 	for {
 		msg, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
