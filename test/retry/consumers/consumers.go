@@ -80,12 +80,13 @@ func (s *seen) handle(_ context.Context, m retry.Message) error {
 // forgetful is a queue whose caller sometimes dies after the call, so that the message is delivered again.
 type forgetful struct{ delay.Scheduler }
 
-var errDied = errors.New("the consumer died")
+// ErrDied is why a consumer ends that has died.
+var ErrDied = errors.New("the consumer died")
 
 func (f forgetful) Schedule(ctx context.Context, m delay.Message, when delay.When, opts ...delay.CallOption) (delay.Result, error) {
 	result, err := f.Scheduler.Schedule(ctx, m, when, opts...)
 	if err == nil && rand.IntN(8) == 0 { //nolint:gosec // any will do
-		err = errDied
+		err = ErrDied
 	}
 	return result, err
 }
@@ -96,7 +97,7 @@ func Revive(ctx context.Context, t *testing.T, consume func(context.Context) err
 	died := 0
 	for ctx.Err() == nil {
 		err := consume(ctx)
-		if died++; ctx.Err() == nil && !errors.Is(err, errDied) {
+		if died++; ctx.Err() == nil && !errors.Is(err, ErrDied) {
 			t.Log("the consumer begins again: ", err)
 		}
 	}
@@ -124,7 +125,7 @@ func Run(t *testing.T, binary string, client Client) {
 	consumers.Go(func() {
 		Revive(ctx, t, func(ctx context.Context) error { return client.Consume(ctx, w, again, s.handle) })
 	})
-	publishAll(t, w, client)
+	defer publishAll(t, w, client)() // A connection that is closed at once may take its last messages with it.
 	select {
 	case <-s.done:
 	case <-time.After(patience):
@@ -143,8 +144,8 @@ func Run(t *testing.T, binary string, client Client) {
 	s.check(t)
 }
 
-// publishAll publishes the messages, and kills the bridge half-way.
-func publishAll(t *testing.T, w *trial.World, client Client) {
+// publishAll publishes the messages, and kills the bridge half-way. end closes the publisher.
+func publishAll(t *testing.T, w *trial.World, client Client) (end func()) {
 	t.Helper()
 	connect := client.Publisher
 	if connect == nil {
@@ -154,7 +155,6 @@ func publishAll(t *testing.T, w *trial.World, client Client) {
 	}
 	publish, end, err := connect(t.Context(), w)
 	require.NoError(t, err)
-	defer end()
 	for i := range messages {
 		require.NoError(t, publish(t.Context(), w.Topic, nil, fmt.Append(nil, "order ", i)))
 		if i == messages/2 {
@@ -162,6 +162,7 @@ func publishAll(t *testing.T, w *trial.World, client Client) {
 			require.NoError(t, w.Bridge.Start(t.Context()))
 		}
 	}
+	return end
 }
 
 // check demands that each repetition was scheduled once.
