@@ -144,6 +144,11 @@ func init() {
 		}},
 		{0, 0, 20, (*lane).rate},
 		{0, 0, 20, (*lane).recurring},
+		{0, 0, 10, func(l *lane) verb {
+			l.jobs++
+			is := l.o.queue.turns.text
+			return &turn{one(l, is, is, "", "-", "x"), one(l, fmt.Sprint("mark", l.jobs), is), one[int64](l, 50, 90_000)}
+		}},
 		{0, 0, 5, (*lane).jobstart},
 		{0, 0, 15, (*lane).jobkeep},
 		{0, 0, 10, func(l *lane) verb {

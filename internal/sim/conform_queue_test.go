@@ -21,7 +21,14 @@ type queueOracle struct {
 	open      []string // jobs that have not ended, in their order
 	rates     map[string]float64
 	once      *once
+	turns     turnsRecord
 	recurring map[string]string
+}
+
+// turnsRecord is the record of a key's turns.
+type turnsRecord struct {
+	text   string
+	tillMs int64
 }
 
 type queueJob struct {
@@ -50,6 +57,14 @@ func (q *queueOracle) record(nowMs int64) *once {
 	return q.once
 }
 
+// turn is the record of turns, until its time is over.
+func (q *queueOracle) turn(nowMs int64) string {
+	if nowMs > q.turns.tillMs {
+		q.turns = turnsRecord{}
+	}
+	return q.turns.text
+}
+
 func (q *queueOracle) keys(nowMs int64, put func(key, name string, value any)) {
 	for name, value := range q.layout {
 		put("layout", name, value)
@@ -73,6 +88,10 @@ func (q *queueOracle) keys(nowMs int64, put func(key, name string, value any)) {
 	}
 	if len(q.jobs) > 0 {
 		put("jobs", "open", q.opened())
+	}
+	if text := q.turn(nowMs); text != "" {
+		put("turns", "record", text)
+		put("turns", "epoch", "-")
 	}
 	if r := q.record(nowMs); r != nil {
 		put("once", "", fmt.Sprintf("%s %d %s %s %s %s", r.state, r.leaseMs, r.owner, r.request, r.plan, r.answer))
@@ -430,4 +449,30 @@ func (v *recurring) ask(o *oracle) any {
 		o.hint = "recurring"
 	}
 	return []any{int64(1), v.Mark, v.Record}
+}
+
+type turn struct {
+	Was, Record string
+	KeptMs      int64
+}
+
+func (v *turn) run(k home) (*scripts.Script, []string, []any) {
+	return scripts.Turns, []string{k.turns}, []any{v.Was, v.Record, v.KeptMs}
+}
+
+func (v *turn) most() int { return 4 }
+
+func (v *turn) ask(o *oracle) any {
+	now := o.now()
+	is := o.queue.turn(now)
+	switch {
+	case v.Was == "-":
+		return []any{int64(0), is, now}
+	case is == v.Record:
+		return []any{int64(1), is, now}
+	case is != v.Was:
+		return []any{int64(0), is, now}
+	}
+	o.queue.turns = turnsRecord{v.Record, now + v.KeptMs}
+	return []any{int64(1), v.Record, now}
 }

@@ -83,7 +83,7 @@ const (
 	ticks      = 120 // of the clock in a round
 	mostOfTick = 4   // verbs of a queue in a tick
 	lookEvery  = 24  // ticks
-	looks      = 23  // commands of a look
+	looks      = 24  // commands of a look
 )
 
 func conform(t *testing.T, s server, set string) {
@@ -182,11 +182,13 @@ func drift(rng *rand.Rand) int64 {
 
 func placed(queue string) home {
 	q := keys.Queue{Prefix: "delay", Name: queue}
-	return home{q.Shard(0), q, q.Once("x")}
+	return home{q.Shard(0), q, q.Once("x"), q.Turns("x")}
 }
 
 // touch are commands by which Redis looks whether the keys with an end are at it. Else it depends on when it looks.
-func (k home) touch() [][]string { return [][]string{{"GET", k.Holder}, {"GET", k.once}} }
+func (k home) touch() [][]string {
+	return [][]string{{"GET", k.Holder}, {"GET", k.once}, {"HGET", k.turns, "record"}}
+}
 
 func (k home) command(v verb) []string {
 	script, names, args := v.run(k)
@@ -294,7 +296,7 @@ func (k home) look(t *testing.T, s server, o *oracle) string {
 	hashes := map[string]string{
 		"msg": k.Msg, "attempts": k.Attempts, "gone": k.Gone, "claims": k.Claims, "deadmsg": k.DeadMsg, "settled": k.Settled, "routes": k.Routes, "meta": k.Meta,
 		"ends": ends, "layout": k.queue.Layout(), "paused": k.queue.Paused(), "jobs": k.queue.Jobs(), "rates": k.queue.Rates(),
-		"recurring": k.queue.Recurring(),
+		"recurring": k.queue.Recurring(), "turns": k.turns,
 	}
 	sets := map[string]string{
 		"due": k.Due, "gonettl": k.GoneTTL, "deadlines": k.Deadlines, "dead": k.Dead, "tags": k.Tags, "ended": ended, "instances": k.queue.Instances(),

@@ -32,6 +32,7 @@ type home struct {
 
 	queue keys.Queue
 	once  string
+	turns string
 }
 
 // head is what the scripts begin with that belong to an epoch.

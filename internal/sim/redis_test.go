@@ -124,6 +124,7 @@ func (s *redisServer) delField(key, name string) bool {
 	h.del(name)
 	if len(h.at) == 0 {
 		delete(s.values, key)
+		delete(s.until, key)
 	}
 	switch kind(key) {
 	case "msg", "deadmsg", "attempts":
@@ -240,6 +241,14 @@ func (s *redisServer) do(args []string) any {
 			return int64(-1)
 		}
 		return until.Sub(s.nowMs()).Milliseconds()
+	case "PEXPIRE":
+		if s.values[args[1]] == nil {
+			return int64(0)
+		}
+		s.changes++
+		ms, _ := strconv.ParseInt(args[2], 10, 64)
+		s.until[args[1]] = s.nowMs().Add(time.Duration(ms) * time.Millisecond)
+		return int64(1)
 	case "DEL", "UNLINK":
 		n := int64(0)
 		for _, key := range args[1:] {

@@ -75,12 +75,16 @@ func (q *Queue) Unconfirmed(ctx context.Context) ([]error, error) {
 // confirm runs a script of one key until the writes before it are as durable as
 // the queue asks. The anchor is as for [conn.Confirmer.RunConfirmed].
 func (q *core) confirm(ctx context.Context, anchor string, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
-	place, err := q.conn.Enter(ctx, q.durable, anchor)
+	return q.confirmAs(ctx, q.durable, anchor, s, key, args...)
+}
+
+func (q *core) confirmAs(ctx context.Context, d Durability, anchor string, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
+	place, err := q.conn.Enter(ctx, d, anchor)
 	if err != nil {
 		return nil, err
 	}
 	defer place.Leave()
-	cmd, missing, err := q.conn.RunConfirmed(ctx, place, q.durable, false, anchor, s, []string{key}, args...)
+	cmd, missing, err := q.conn.RunConfirmed(ctx, place, d, false, anchor, s, []string{key}, args...)
 	if err == nil && missing != nil {
 		err = fmt.Errorf("%w: %w", errUnconfirmed, missing)
 	}

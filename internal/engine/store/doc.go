@@ -23,6 +23,7 @@
 //	          what operators do by hand
 //	job       one operation on many messages
 //	recurring schedules that fire again and again, and the plan of their firings
+//	turns     which messages of a consumer's key are outstanding, see delay/retry
 //	verify    checks whether the keys agree with each other, and repairs them
 //
 // The packages below, each of which imports only those above it in this list:
@@ -75,6 +76,7 @@
 //	delay:q:audit:calls    STREAM  single messages that operators changed or read by the API, and refusals, the last 10,000
 //	delay:q:instances      ZSET    instance -> last heartbeat_ms; also a channel: one came or went, or a pause did
 //	delay:{q:DIGEST}:once  STRING  the record of a request under an idempotency key, for a day, see [Once]
+//	delay:{q:DIGEST}:turns HASH    the messages of a consumer's key that are outstanding, see package turns
 //	delay:{delay:q:instances}:paused
 //	                       HASH    topic -> since when it is paused, ms; the empty topic is the whole queue;
 //	                               "by", tab, topic -> the same instant and who has paused it;

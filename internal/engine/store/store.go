@@ -112,6 +112,12 @@ func (q *Queue) Run(ctx context.Context, s *scripts.Script, keys []string, args 
 	return q.conn.Run(ctx, s, keys, args...)
 }
 
+// RunDurably executes a script at most once, and fails unless its effect is durable. Its key is a hash that has a field
+// epoch then.
+func (q *Queue) RunDurably(ctx context.Context, d Durability, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
+	return q.confirmAs(ctx, d, key, s, key, args...)
+}
+
 // Redis is the client for a call within ctx.
 func (q *Queue) Redis(ctx context.Context) redis.UniversalClient { return q.conn.Client(ctx) }
 

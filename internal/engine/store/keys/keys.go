@@ -41,6 +41,9 @@ func (q Queue) Recurring() string { return q.Prefix + ":{" + q.Instances() + "}:
 // so that the rights for the shards' keys cover it and the records spread over a Cluster.
 func (q Queue) Once(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:once" }
 
+// Turns is the key of the turns of that name, see package turns; its hash tag is like that of [Queue.Once].
+func (q Queue) Turns(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:turns" }
+
 // Shard are the keys of one shard.
 type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string

@@ -18,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/engine/store/rights"
+	"github.com/delaybridge/delaybridge/internal/engine/store/turns"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
@@ -78,6 +79,15 @@ var producing = []step{
 		_, errStep := all.Step(ctx, kept[0])
 		_, errDelete := all.Delete(ctx, "daily")
 		return errors.Join(errMark, errStep, errDelete)
+	}},
+	{"take turns", func(ctx context.Context, l *life) error {
+		all := turns.New(l.q, none)
+		was, err := all.Get(ctx, "topic", "key")
+		if err != nil {
+			return err
+		}
+		_, err = all.Put(ctx, "topic", "key", was, nil, time.Minute)
+		return err
 	}},
 	{"schedule durably", func(ctx context.Context, l *life) error {
 		return errorOf(l.q.Producer().Schedule(ctx, []store.Request{{Message: note("c"), When: later}}, false, replica)...)

@@ -90,7 +90,7 @@ func TestSetups(t *testing.T) {
 func TestCallsOfGo(t *testing.T) {
 	t.Parallel()
 	called := map[string][]string{}
-	for _, dir := range []string{"..", "../clock", "../conn", "../hints", "../inspect", "../job", "../layout", "../recurring", "../verify"} {
+	for _, dir := range []string{"..", "../clock", "../conn", "../hints", "../inspect", "../job", "../layout", "../recurring", "../turns", "../verify"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

@@ -29,7 +29,7 @@ var login = []string{"client|setname", "eval", "evalsha"}
 var producing = []*scripts.Script{
 	scripts.Schedule, scripts.Replace, scripts.Put, scripts.Cancel, scripts.Reschedule, scripts.Get,
 	scripts.Layout, scripts.Change, scripts.Fence, scripts.Touch, scripts.Tagged, scripts.Members, scripts.Page,
-	scripts.Recurring,
+	scripts.Recurring, scripts.Turns,
 }
 
 // The scripts behind lists and sums.

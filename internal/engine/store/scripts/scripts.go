@@ -69,6 +69,7 @@ var (
 	OnceEnd    = load("onceend")
 	Rate       = load("rate")
 	Recurring  = load("recurring")
+	Turns      = load("turns")
 )
 
 // Shared functions at the beginning of scripts: the index of tags, the history, a
