@@ -37,10 +37,7 @@ func Example() {
 		panic(err)
 	}
 	m := retry.Message{Name: "orders/3/4711", Topic: "orders", Body: []byte(`{"order": 42}`)}
-	err = handle(ctx, m)
-	if err != nil {
-		_, err = again.Retry(ctx, m, err) // nil: acknowledge the message
-	}
+	err = again.Handle(ctx, m, handle) // nil: acknowledge the message
 	fmt.Println(err)
 	// Output: <nil>
 }

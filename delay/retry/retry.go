@@ -20,6 +20,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store/turns"
 )
 
 // Names of the headers of a message that is delivered again.
@@ -32,12 +33,16 @@ const (
 	// HeaderError is why it failed last, and HeaderTopic, of a dead letter, where it was consumed.
 	HeaderError = "retry-error"
 	HeaderTopic = "retry-topic"
+	// HeaderTurn names a delivery of a policy that is [Policy.Ordered].
+	HeaderTurn = "retry-turn"
 )
 
 const (
 	maxAttempts = 1000
 	maxOrigin   = 200 // bytes; a longer one is hashed
 	maxError    = 256
+
+	minHold, maxHold = time.Minute, 30 * 24 * time.Hour
 )
 
 // Policy says when and how often a message is delivered again.
@@ -51,7 +56,16 @@ type Policy struct {
 	DeadTopic string
 	// Remember is for how long a delivery that comes twice is recognized, from a minute to 30 days. Default: a day.
 	Remember time.Duration
+	// Ordered keeps the order of a key: see docs/retry.md for what that needs. It needs a [delay.Client], [Retrier.Handle] and a DeadTopic.
+	// Messages without a Key have no order.
+	Ordered bool
+	// Hold is for how long after a repetition was due later messages of its key are held back, if it does not come: somebody has
+	// cancelled it, or the consumer is so far behind. From a minute to 30 days. Default: a day.
+	Hold time.Duration
 }
+
+// ErrCrowded is the answer for a message of a key of which too many are outstanding already, with [Policy.Ordered].
+var ErrCrowded = errors.New("retry: too many messages of that key are outstanding")
 
 // ErrExhausted is the answer for a message that has failed too often, if there is no topic for it.
 var ErrExhausted = errors.New("retry: all attempts have failed")
@@ -102,6 +116,7 @@ type Outcome struct {
 type Retrier struct {
 	queue  delay.Scheduler
 	policy Policy
+	turns  *turns.Turns // nil: not ordered
 }
 
 // New returns a Retrier that schedules with that client. The error is [delay.ErrInvalid].
@@ -113,53 +128,125 @@ func New(queue delay.Scheduler, policy Policy) (*Retrier, error) {
 		policy.Delay = Exponential(time.Second, time.Hour)
 	}
 	policy.Remember = cmp.Or(policy.Remember, 24*time.Hour)
-	return &Retrier{queue, policy}, nil
+	policy.Hold = cmp.Or(policy.Hold, 24*time.Hour)
+	r := &Retrier{queue: queue, policy: policy}
+	if !policy.Ordered {
+		return r, nil
+	}
+	keeper, ok := queue.(turnKeeper)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: ordered: needs a delay.Client, not a %T", delay.ErrInvalid, queue)
+	case policy.DeadTopic == "":
+		return nil, fmt.Errorf("%w: dead topic: an ordered policy needs one", delay.ErrInvalid)
+	case policy.Hold < minHold || policy.Hold > maxHold:
+		return nil, fmt.Errorf("%w: hold %s: from %s to %s", delay.ErrInvalid, policy.Hold, minHold, maxHold)
+	}
+	r.turns = keeper.Turns()
+	return r, nil
+}
+
+// Handle has a message handled, and delivers it again if that fails; so it calls [Retrier.Retry]. Acknowledge the message if the error is nil,
+// and not before. With [Policy.Ordered] it handles a message only in its turn, and hands it over before.
+//
+// The errors are those of Retry, and [ErrCrowded]. With [Policy.Ordered], nothing later of its partition or queue may be handled after
+// one, so begin again at that message.
+func (r *Retrier) Handle(ctx context.Context, m Message, handle func(context.Context, Message) error) error {
+	if r.policy.Ordered && m.Key != "" {
+		return r.inTurn(ctx, m, handle)
+	}
+	err := handle(ctx, m)
+	if err != nil {
+		_, err = r.retry(ctx, &m, err)
+	}
+	return err
 }
 
 // Retry has a message delivered again, or makes a dead letter of it; cause, unless nil, becomes a header.
 // Acknowledge the message if the error is nil, and not before. A message that is delivered twice because the
 // acknowledgement was lost, and fails twice, is still delivered again once, as long as [Policy.Remember] says.
 //
-// The errors are [ErrExhausted] and those of [delay.Client.Schedule]: do not acknowledge then, or try again.
+// The errors are [ErrExhausted] and those of [delay.Client.Schedule]: do not acknowledge then, or try again. With [Policy.Ordered]
+// it is [delay.ErrInvalid]: call Handle.
 func (r *Retrier) Retry(ctx context.Context, m Message, cause error) (Outcome, error) {
-	origin := cmp.Or(m.Headers[HeaderOrigin], m.Name, m.Headers[delay.HeaderUID])
-	if origin == "" {
-		return Outcome{}, fmt.Errorf("%w: name: a message that the bridge has not published needs one", delay.ErrInvalid)
+	if r.policy.Ordered {
+		return Outcome{}, fmt.Errorf("%w: ordered: call Handle, which knows whose turn it is", delay.ErrInvalid)
 	}
-	if len(origin) > maxOrigin {
-		sum := sha256.Sum256([]byte(origin))
-		origin = hex.EncodeToString(sum[:])
+	return r.retry(ctx, &m, cause)
+}
+
+func (r *Retrier) retry(ctx context.Context, m *Message, cause error) (Outcome, error) {
+	origin, err := originOf(m)
+	if err != nil {
+		return Outcome{}, err
 	}
 	out := Outcome{Attempt: m.Attempt() + 1}
-	again := delay.Message{
-		ID: fmt.Sprint(origin, "/retry/", out.Attempt), Key: m.Key, Topic: m.Topic, Headers: headers(m.Headers), Body: m.Body,
-	}
-	when := delay.After(0)
+	again, when := r.again(m, origin, out.Attempt, cause), delay.After(0)
 	if out.IsDead = out.Attempt > r.policy.Limit; !out.IsDead {
 		when = delay.After(r.policy.Delay(out.Attempt))
-		again.Headers[HeaderAttempt] = strconv.Itoa(out.Attempt)
 	} else {
 		if r.policy.DeadTopic == "" {
 			return Outcome{}, ErrExhausted
 		}
 		out.Attempt--
-		again.ID, again.Topic = origin+"/dead", r.policy.DeadTopic
-		again.Headers[HeaderTopic] = m.Topic
+		again = r.dead(m, origin, cause)
+	}
+	out.Ref = delay.Ref{ID: again.ID, Key: again.Key}
+	result, err := r.schedule(ctx, again, when)
+	if err != nil {
+		return Outcome{}, err
+	}
+	out.DueAt = result.DueAt
+	return out, nil
+}
+
+// originOf names the first delivery.
+func originOf(m *Message) (string, error) {
+	origin := cmp.Or(m.Headers[HeaderOrigin], m.Name, m.Headers[delay.HeaderUID])
+	if origin == "" {
+		return "", fmt.Errorf("%w: name: a message that the bridge has not published needs one", delay.ErrInvalid)
+	}
+	if len(origin) > maxOrigin {
+		sum := sha256.Sum256([]byte(origin))
+		origin = hex.EncodeToString(sum[:])
+	}
+	return origin, nil
+}
+
+// again is a message as it is delivered again.
+func (r *Retrier) again(m *Message, origin string, attempt int, cause error) delay.Message {
+	again := delay.Message{
+		ID: fmt.Sprint(origin, "/retry/", attempt), Key: m.Key, Topic: m.Topic, Headers: headers(m.Headers), Body: m.Body,
 	}
 	again.Headers[HeaderOrigin] = origin
+	if attempt > 0 {
+		again.Headers[HeaderAttempt] = strconv.Itoa(attempt)
+	}
 	if cause != nil {
 		again.Headers[HeaderError] = printable(cause.Error())
 	}
-	out.Ref = delay.Ref{ID: again.ID, Key: again.Key}
-	result, err := r.queue.Schedule(ctx, again, when, delay.Once("retry", r.policy.Remember))
+	return again
+}
+
+// dead is a message as a dead letter.
+func (r *Retrier) dead(m *Message, origin string, cause error) delay.Message {
+	dead := r.again(m, origin, m.Attempt(), cause)
+	dead.ID, dead.Topic = origin+"/dead", r.policy.DeadTopic
+	dead.Headers[HeaderTopic] = m.Topic
+	delete(dead.Headers, HeaderTurn)
+	return dead
+}
+
+// schedule schedules a message once. There is no due time if that was done before, and it has arrived.
+func (r *Retrier) schedule(ctx context.Context, m delay.Message, when delay.When) (delay.Result, error) {
+	result, err := r.queue.Schedule(ctx, m, when, delay.Once("retry", r.policy.Remember))
 	if errors.Is(err, delay.ErrDuplicate) || errors.Is(err, delay.ErrTooLate) { // By this very delivery, and Redis has forgotten the call.
 		err = nil
 	}
 	if err != nil {
-		return Outcome{}, fmt.Errorf("retry: %w", err)
+		return delay.Result{}, fmt.Errorf("retry: %w", err)
 	}
-	out.DueAt = result.DueAt
-	return out, nil
+	return result, nil
 }
 
 // headers are those that a message may have that is scheduled.

@@ -26,10 +26,8 @@ func consumeKafka(ctx context.Context, reader *kafka.Reader, again *retry.Retrie
 		for _, h := range record.Headers {
 			m.Headers[h.Key] = string(h.Value)
 		}
-		if err := handle(ctx, m); err != nil {
-			if _, err := again.Retry(ctx, m, err); err != nil {
-				return err // Nothing is committed: begin here again.
-			}
+		if err := again.Handle(ctx, m, handle); err != nil {
+			return err // Nothing is committed: begin here again.
 		}
 		if err := reader.CommitMessages(ctx, record); err != nil {
 			return err
@@ -44,10 +42,7 @@ func consumeRabbitMQ(ctx context.Context, deliveries <-chan amqp.Delivery, again
 		for name, value := range d.Headers {
 			m.Headers[name] = fmt.Sprint(value)
 		}
-		err := handle(ctx, m)
-		if err != nil {
-			_, err = again.Retry(ctx, m, err)
-		}
+		err := again.Handle(ctx, m, handle)
 		if err != nil {
 			err = d.Nack(false, true) // Redis is away: deliver it once more.
 		} else {
@@ -77,10 +72,7 @@ func consumeNATS(ctx context.Context, messages jetstream.MessagesContext, again 
 		for name := range msg.Headers() {
 			m.Headers[name] = msg.Headers().Get(name)
 		}
-		err = handle(ctx, m)
-		if err != nil {
-			_, err = again.Retry(ctx, m, err)
-		}
+		err = again.Handle(ctx, m, handle)
 		if err != nil {
 			err = msg.Nak() // Redis is away: deliver it once more.
 		} else {

@@ -27,10 +27,8 @@ func consumeFranz(ctx context.Context, client *kgo.Client, again *retry.Retrier,
 			for _, h := range record.Headers {
 				m.Headers[h.Key] = string(h.Value)
 			}
-			if err := handle(ctx, m); err != nil {
-				if _, err := again.Retry(ctx, m, err); err != nil {
-					return err // This record and later ones are not committed: begin here again.
-				}
+			if err := again.Handle(ctx, m, handle); err != nil {
+				return err // This record and later ones are not committed: begin here again.
 			}
 			if err := client.CommitRecords(ctx, record); err != nil {
 				return err
@@ -46,16 +44,18 @@ const uuidHeader = "_watermill_message_uuid"
 func redeliver(again *retry.Retrier) message.HandlerMiddleware {
 	return func(handle message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) ([]*message.Message, error) {
-			produced, err := handle(msg)
-			if err == nil {
-				return produced, nil
-			}
 			m := retry.Message{
 				Name: msg.UUID, Topic: message.SubscribeTopicFromCtx(msg.Context()), Headers: map[string]string{uuidHeader: msg.UUID}, Body: msg.Payload,
 			}
 			maps.Copy(m.Headers, msg.Metadata)
-			_, err = again.Retry(msg.Context(), m, err)
-			return nil, err // The router acknowledges the message, or after an error asks for it once more.
+			var produced []*message.Message
+			err := again.Handle(msg.Context(), m, func(context.Context, retry.Message) (err error) {
+				if produced, err = handle(msg); err != nil {
+					produced = nil
+				}
+				return err
+			})
+			return produced, err // The router acknowledges the message, or after an error asks for it once more.
 		}
 	}
 }
