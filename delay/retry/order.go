@@ -30,8 +30,8 @@ const (
 	stayLen   = 10
 )
 
-// turnKeeper is a client that keeps turns: [delay.Client], and what embeds one.
-type turnKeeper interface{ Turns() *turns.Turns }
+// turnTaker is a client that knows the turns: [delay.Client], and what embeds one.
+type turnTaker interface{ Turns() *turns.Turns }
 
 // delivery is a message as the record knows it. Number is how often it was handed over in its stay, 0 for the broker's own.
 type delivery struct {

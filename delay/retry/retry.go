@@ -133,7 +133,7 @@ func New(queue delay.Scheduler, policy Policy) (*Retrier, error) {
 	if !policy.Ordered {
 		return r, nil
 	}
-	keeper, ok := queue.(turnKeeper)
+	taker, ok := queue.(turnTaker)
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("%w: ordered: needs a delay.Client, not a %T", delay.ErrInvalid, queue)
@@ -142,7 +142,7 @@ func New(queue delay.Scheduler, policy Policy) (*Retrier, error) {
 	case policy.Hold < minHold || policy.Hold > maxHold:
 		return nil, fmt.Errorf("%w: hold %s: from %s to %s", delay.ErrInvalid, policy.Hold, minHold, maxHold)
 	}
-	r.turns = keeper.Turns()
+	r.turns = taker.Turns()
 	return r, nil
 }
 
