@@ -1,6 +1,6 @@
 ------------------------------- MODULE Turns -------------------------------
 (* Ordered retry: a partition, one consumer at a time that may die anywhere, repetitions that wait in Redis and are published   *)
-(* behind what is in the partition, and the record of each key: which of its messages are outstanding (delay/retry/ordered.go). *)
+(* behind what is in the partition, and the record of each key: which of its messages are outstanding (delay/retry/order.go). *)
 (* Asked: is the first success of each key's messages in the order of their first deliveries, and is none lost or held for ever? *)
 EXTENDS Naturals, Sequences, FiniteSets
 CONSTANTS Key,     \* of the messages, by number
