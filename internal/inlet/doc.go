@@ -2,7 +2,8 @@
 //
 //	source ──deliveries──► Parse ──operations──► levels ──► the queue in Redis ──results──► replies, dead ──► acknowledged
 //
-// parse.go decides what a message asks, inlet.go does it. A [source.Source] delivers the
+// parse.go decides what a message asks, inlet.go does it, and state.go keeps what operators ask
+// about: whether it consumes, for what it waits, and what came of its messages. A [source.Source] delivers the
 // messages of one broker to [Inlet.Handle] and acknowledges those that are done. What is not done
 // is handed in again, and nothing behind it is taken meanwhile: so while Redis is away the messages
 // wait at the broker, except one batch here.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,8 @@ type Observer interface {
 	Done(op, result string)
 	// Repeated counts a message that could not be done, and is tried again.
 	Repeated()
+	// Waits notes how many messages wait at the broker.
+	Waits(messages int64)
 }
 
 // Config is what an inlet needs.
@@ -63,6 +66,7 @@ type Config struct {
 // one source: one call at a time.
 type Inlet struct {
 	config  Config
+	state   *state
 	waiting bool // for Redis or the broker, and it was said
 	refused struct {
 		said   time.Time
@@ -71,13 +75,28 @@ type Inlet struct {
 }
 
 // New returns an inlet; it does no I/O.
-func New(config Config) *Inlet { return &Inlet{config: config} }
+func New(config Config) *Inlet { return &Inlet{config: config, state: newState(time.Now())} }
+
+// State is what this instance knows of the inlet.
+func (in *Inlet) State() operate.InletState { return in.state.view(time.Now()) }
+
+// Session notes what a source tells of its session, as [source.Options] has it.
+func (in *Inlet) Session(err error) { in.state.session(err) }
+
+// Waits notes how many messages a source says that wait behind those that it has delivered.
+func (in *Inlet) Waits(messages int64) {
+	in.state.behind(messages)
+	in.config.Observer.Waits(messages)
+}
 
 // Ready is an error until Redis has answered once, as [source.Options] wants it.
 func (in *Inlet) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	_, err := in.config.Queue.Store.Producer().Layout(ctx)
+	if !errors.Is(ctx.Err(), context.Canceled) { // Else the source ends.
+		in.state.ready(err)
+	}
 	return err
 }
 
@@ -121,11 +140,32 @@ func (in *Inlet) Handle(ctx context.Context, deliveries []*source.Delivery) []er
 		}
 		items[i] = known
 	}
+	in.state.holds(len(items))
+	var waits holdup
 	in.do(ctx, items, errs)
+	waits.note(operate.CauseRedis, errs)
 	in.bury(ctx, items, errs)
+	waits.note(operate.CauseDead, errs)
 	in.reply(ctx, items, errs)
-	in.report(ctx, items, errs)
+	waits.note(operate.CauseReplies, errs)
+	in.report(ctx, items, errs, waits)
 	return errs
+}
+
+// holdup is why something must wait; none if it is empty.
+type holdup struct {
+	cause string
+	err   error
+}
+
+// note notes the first error, which is of that cause.
+func (w *holdup) note(cause string, errs []error) {
+	if w.err != nil {
+		return
+	}
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		*w = holdup{cause, errs[i]}
+	}
 }
 
 // parse sorts out what can never be done.
@@ -281,7 +321,7 @@ func (in *Inlet) publish(ctx context.Context, indices []int, errs []error, lette
 		case sinks.Permanent: // Keeping it would stop all that come after it.
 			in.config.Logger.ErrorContext(ctx, "message of an inlet lost: its broker refuses it", "event", "inlet_lost",
 				"topic", letters[n].Topic, "id", letters[n].ID, "err", outcome.Err)
-			in.config.Observer.Done("", "lost")
+			in.count("", "lost")
 		default:
 			errs[indices[n]] = fmt.Errorf("publish to %s: %s: %w", letters[n].Topic, outcome.Class, outcome.Err)
 		}
@@ -302,6 +342,7 @@ func (in *Inlet) bury(ctx context.Context, items []*item, errs []error) {
 	for _, i := range dead {
 		if it := items[i]; errs[i] == nil {
 			it.isToDie = false
+			in.state.refuses(it)
 			in.logRefused(ctx, it)
 		}
 	}
@@ -367,30 +408,40 @@ func (in *Inlet) reply(ctx context.Context, items []*item, errs []error) {
 	})
 }
 
+// count counts a message.
+func (in *Inlet) count(op, result string) {
+	in.config.Observer.Done(op, result)
+	in.state.done(op, result)
+}
+
 // report counts what is done, and says what must wait.
-func (in *Inlet) report(ctx context.Context, items []*item, errs []error) {
-	var cause error
+func (in *Inlet) report(ctx context.Context, items []*item, errs []error, waits holdup) {
+	left := 0
 	for i, it := range items {
 		switch {
 		case errs[i] == nil && it.result.Error != nil:
-			in.config.Observer.Done(it.Op, it.result.Error.Code)
+			in.count(it.Op, it.result.Error.Code)
 		case errs[i] == nil:
-			in.config.Observer.Done(it.Op, it.result.Status)
+			in.count(it.Op, it.result.Status)
 		default:
+			left++
 			if !it.counted {
 				it.counted = true
 				in.config.Observer.Repeated()
-			}
-			if cause == nil {
-				cause = errs[i]
+				in.state.repeats()
 			}
 		}
 	}
+	in.state.holds(left)
+	if ctx.Err() != nil { // It ends, so nothing can be said of Redis or the broker.
+		return
+	}
+	in.state.waits(waits.cause, waits.err)
 	switch {
-	case cause != nil && !in.waiting && ctx.Err() == nil:
+	case waits.err != nil && !in.waiting:
 		in.waiting = true
-		in.config.Logger.WarnContext(ctx, "inlet waits", "event", "inlet_waits", "err", cause)
-	case cause == nil && in.waiting:
+		in.config.Logger.WarnContext(ctx, "inlet waits", "event", "inlet_waits", "for", waits.cause, "err", waits.err)
+	case waits.err == nil && in.waiting:
 		in.waiting = false
 		in.config.Logger.InfoContext(ctx, "inlet goes on", "event", "inlet_resumed")
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -21,6 +23,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/inlet"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // asBridge names the configuration with which this program is a bridge, which a test may kill.
@@ -48,6 +51,8 @@ type scene struct {
 
 	file string
 	log  testenv.Log
+	// admin is where the bridge listens that runs in this process; nil if it does not.
+	admin net.Listener
 	// killed is the last bridge that was.
 	killed *os.ProcessState
 }
@@ -81,9 +86,13 @@ func (s *scene) run(t testing.TB) (stop func()) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
-	go func() {
-		ended <- app.Run(ctx, cfg, slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &s.log), nil)))
-	}()
+	logger := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &s.log), nil))
+	run := func() error { return app.Run(ctx, cfg, logger) }
+	if s.admin != nil {
+		cfg.Admin.Listen = s.admin.Addr().String()
+		run = func() error { return app.Run(ctx, cfg, logger, app.AdminListener(s.admin)) }
+	}
+	go func() { ended <- run() }()
 	hasEnded := false
 	stop = func() {
 		if !hasEnded {
@@ -210,6 +219,89 @@ func TestOperations(t *testing.T) {
 		assert.Equal(t, "explode", poison.headers["delay-op"])
 		assert.Equal(t, "own", poison.headers["their"])
 	})
+}
+
+// seen is the inlet as the API shows it.
+func (s *scene) seen(t testing.TB) operate.InletView {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.admin.Addr().String()+"/api/v1/inlets", http.NoBody)
+	require.NoError(t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	require.Equal(t, http.StatusOK, response.StatusCode)
+	var all operate.Inlets
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&all))
+	require.Len(t, all.Inlets, 1)
+	return all.Inlets[0]
+}
+
+// becomes waits until the inlet is in a state, and waits for that.
+func (s *scene) becomes(t testing.TB, state, cause string) operate.InletView {
+	t.Helper()
+	var last operate.InletView
+	require.Eventually(t, func() bool {
+		last = s.seen(t)
+		return last.State == state && last.Cause == cause
+	}, patience, 20*time.Millisecond, "%+v", &last)
+	return last
+}
+
+// TestSeen: the API shows what an inlet has done and refused, and for what it waits.
+func TestSeen(t *testing.T) {
+	onEach(t, func(t *testing.T, b broker) {
+		redis, err := url.Parse(testenv.Redis(t))
+		require.NoError(t, err)
+		proxy := testenv.NewProxy(t, redis.Host)
+		s := newScene(t, b, "redis://"+proxy.Addr(), "")
+		s.admin, err = new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		s.run(t)
+		first := s.becomes(t, operate.InletConsuming, "")
+		assert.Equal(t, "in", first.Name)
+		assert.Equal(t, b.topic("commands"), first.From)
+		b.publish(t, ask("a", "delay-id", "a", "delay-in", "1h"), ask("secret", "delay-op", "explode", "delay-id", "b"), ask("c", "delay-id", "c", "delay-op", "cancel"))
+		want := []operate.InletResult{{Result: "invalid", Count: 1}, {Op: "cancel", Result: "not_found", Count: 1}, {Op: "schedule", Result: "created", Count: 1}}
+		var v operate.InletView
+		require.Eventually(t, func() bool {
+			v = s.seen(t)
+			return assert.ObjectsAreEqual(want, v.Results) && v.Behind != nil && v.InHand == 0
+		}, patience, 20*time.Millisecond, "%+v", &v)
+		require.NotNil(t, v.Refused)
+		assert.Equal(t, []string{"b", "delay-op"}, []string{v.Refused.ID, v.Refused.Field})
+		assert.Contains(t, v.Refused.Reason, "explode")
+		_, isRabbit := b.(*rabbitBroker)
+		assert.Equal(t, isRabbit, v.Refused.Position == "", v.Refused.Position)
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), "secret")
+
+		proxy.Refuse(true)
+		proxy.Cut()
+		b.publish(t, ask("d", "delay-id", "d", "delay-in", "1h"))
+		v = s.becomes(t, operate.InletWaiting, operate.CauseRedis)
+		assert.Equal(t, 1, v.InHand)
+		assert.NotEmpty(t, v.Reason)
+		proxy.Refuse(false)
+		assert.Zero(t, s.becomes(t, operate.InletConsuming, "").InHand)
+		if isRabbit {
+			s.withoutReplies(t)
+		}
+	})
+}
+
+// withoutReplies takes the queue of answers away, and gives it back.
+func (s *scene) withoutReplies(t testing.TB) {
+	t.Helper()
+	b, isRabbit := s.broker.(*rabbitBroker)
+	require.True(t, isRabbit)
+	_, err := b.channel.QueueDelete(b.topic("replies"), false, false, false)
+	require.NoError(t, err)
+	b.publish(t, ask("e", "delay-id", "e", "delay-in", "1h"))
+	s.becomes(t, operate.InletWaiting, operate.CauseReplies)
+	_, err = b.channel.QueueDeclare(b.topic("replies"), true, false, false, false, nil)
+	require.NoError(t, err)
+	s.becomes(t, operate.InletConsuming, "")
 }
 
 // TestRedisAway: while Redis is away nothing is answered or lost, and all is done when it is back.

@@ -118,6 +118,9 @@ type Options struct {
 	// Waits is told how many messages wait behind those that were delivered, from time to
 	// time; nil if nobody wants to know.
 	Waits func(messages int64)
+	// Session is told that a session has begun, or by an error, that there is none; nil if
+	// nobody wants to know.
+	Session func(err error)
 }
 
 // BatchOr returns the limit of a batch.
@@ -127,6 +130,13 @@ func (o *Options) BatchOr() int { return cmp.Or(o.Batch, BatchMax) }
 func (o *Options) TellWaits(messages int64) {
 	if o.Waits != nil {
 		o.Waits(max(messages, 0))
+	}
+}
+
+// tellSession tells whether there is a session.
+func (o *Options) tellSession(err error) {
+	if o.Session != nil {
+		o.Session(err)
 	}
 }
 
@@ -244,6 +254,7 @@ func Reconnect(ctx context.Context, o *Options, session func(context.Context) er
 		if ctx.Err() != nil {
 			return
 		}
+		o.tellSession(err)
 		if time.Since(began) > 10*longDial {
 			failing = false
 			pause.Reset()
@@ -272,8 +283,9 @@ func (o *Options) AwaitReady(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// Connected logs that a session has begun.
+// Connected logs and tells that a session has begun.
 func (o *Options) Connected(ctx context.Context) {
+	o.tellSession(nil)
 	what, event := o.what()
 	o.Logger.InfoContext(ctx, what+" consumed", "event", event+"_connected", "topic", o.Topic)
 }
