@@ -49,6 +49,8 @@ type Config struct {
 	Queues            map[string]*operate.Queue
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
+	// Inlets must not wait for anything.
+	Inlets func() operate.Inlets
 	// Rules are a queue's settings in the configuration in force.
 	Rules func(queue string) operate.RulesView
 	// Rooms must not wait for anything.
@@ -84,7 +86,7 @@ func New(config Config) (*API, error) {
 	a := &API{core: c, events: newEvents(q), track: newTrack(c)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&schedules{c}, &recurrings{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
+		&schedules{c}, &recurrings{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &inlets{c}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
 	} {
 		resource.register()
 	}

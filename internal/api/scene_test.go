@@ -62,6 +62,7 @@ type scene struct {
 	tokens      string // where they are
 	level       *level
 	sinks       []api.Sink
+	inlets      operate.Inlets
 	rooms       inspect.Rooms
 	unconfirmed []error // by shard
 	rules       operate.RulesView
@@ -120,6 +121,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		require.NoError(t, err)
 	}
 	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused", Since: time.UnixMilli(1_700_000_000_000)}}
+	s.inlets = inletsOf(name)
 	s.level, s.refusals = &level{}, &refusals{counts: map[string]int{}}
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
@@ -127,6 +129,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Sinks:       func() []api.Sink { return s.sinks },
 		Rooms:       func(string) inspect.Rooms { return s.rooms },
 		Unconfirmed: func(string) []error { return s.unconfirmed },
+		Inlets:      func() operate.Inlets { return s.inlets },
 		Rules:       func(string) operate.RulesView { return s.rules },
 		Lateness:    func(string) operate.Histogram { return operate.Histogram{} },
 		Guard:       access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/fx"
 
@@ -30,6 +31,7 @@ type apiParams struct {
 	Sinks   *health.Sinks
 	Keys    *seal.Keyring
 	Queues  *runner.Queues
+	Inlets  *runner.Inlets
 	Used    usedQueues
 	Metrics *telemetry.Metrics
 	Level   *telemetry.Level `optional:"true"`
@@ -60,6 +62,12 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 				states = append(states, api.Sink{Name: name, Type: cfg.Sinks[name].Type, Up: s.IsUp(), Detail: s.Detail(), Since: s.Since()})
 			}
 			return states
+		},
+		Inlets: func() operate.Inlets {
+			return p.Inlets.Views(func(sink string) (isAway bool, why string, since time.Time) {
+				s := p.Sinks.State(sink)
+				return !s.IsUp() && !s.Since().IsZero(), s.Detail(), s.Since()
+			})
 		},
 		Refused: p.Metrics.CallRefused, Timed: p.Metrics.Timed, Rooms: p.Queues.Rooms, Unconfirmed: p.Queues.Unconfirmed,
 		Lateness: func(queue string) operate.Histogram {

@@ -54,7 +54,8 @@ func newAgreement(t *testing.T, durability string) *agreement {
 	q := &operate.Queue{Name: "orders", Sink: cfg.Sink, Store: f.queue, Clients: clients}
 	a, err := api.New(api.Config{
 		Instance: "test", Queues: map[string]*operate.Queue{"orders": q}, Sinks: func() []api.Sink { return nil },
-		Rules: func(string) operate.RulesView { return operate.ViewRules(&cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
+		Inlets: seenInlets,
+		Rules:  func(string) operate.RulesView { return operate.ViewRules(&cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
 		Unconfirmed: func(string) []error {
 			whys, err := q.Store.Unconfirmed(t.Context())
 			assert.NoError(t, err)
@@ -71,6 +72,23 @@ func newAgreement(t *testing.T, durability string) *agreement {
 	server := httptest.NewServer(a)
 	t.Cleanup(func() { a.Close(); server.Close() })
 	return &agreement{f, server}
+}
+
+// seenInlets are inlets of which one consumes and one does not.
+func seenInlets() operate.Inlets {
+	behind := int64(7)
+	const since = "2026-11-26T20:00:00.000Z"
+	return operate.Inlets{Instance: "bridge-1", Began: since, Inlets: []operate.InletView{{
+		InletSettings: operate.InletSettings{Name: "asked", Queue: "orders", Sink: "events", Type: "nats", From: "delay.commands", Stream: "DELAY", Group: "delaybridge-asked"},
+		InletState: operate.InletState{
+			State: operate.InletWaiting, Since: since, Cause: operate.CauseRedis, Reason: "connection refused", InHand: 2, Behind: &behind, BehindAt: since,
+			Rate: &operate.InletRate{Over: 10, Done: 0.5}, Results: []operate.InletResult{{Op: "schedule", Result: "created", Count: 4}, {Result: "invalid", Count: 1}},
+			Refused: &operate.InletRefusal{At: since, Position: "DELAY/3@1", Field: "delay-op", Reason: "no such operation"},
+		},
+	}, {
+		InletSettings: operate.InletSettings{Name: "delayed", Queue: "orders", Sink: "events", Type: "nats", From: "delayed", Stream: "DELAY", Group: "delaybridge-delayed"},
+		InletState:    operate.InletState{State: operate.InletDisconnected, Since: since, Cause: operate.CauseBroker, Results: []operate.InletResult{}},
+	}}}
 }
 
 // call makes a call of the API; body is JSON, or empty.
@@ -185,6 +203,7 @@ var queriesOfBoth = []query{
 	{"/queues/orders/messages/dead-1", "dead show --queue orders --id dead-1", ""},
 	{"/queues/orders/messages/ended", "get --queue orders --id ended", ""},
 	{"/queues/orders/forecast?step=1h&from=2031-01-01T00:00:00Z&to=2031-01-02T00:00:00Z", "forecast --queue orders --step 1h --from 2031-01-01T00:00:00Z --to 2031-01-02T00:00:00Z", ""},
+	{"/inlets", "inlets --url URL", "inlets"},
 	{"/jobs", "jobs list --queue orders", "jobs"},
 	{"/jobs/JOB", "jobs show --queue orders JOB", ""},
 	{"/queues/orders/recurring", "recurring list --queue orders", "recurring"},
@@ -203,7 +222,7 @@ func TestQueriesAgree(t *testing.T) {
 	job := fmt.Sprint(a.ok("cancel", "--all", "--tag", "none", "--dry-run", "--no-wait", "-o", "json").object(t)["job"])
 	require.Eventually(t, func() bool { return a.get("/queues/orders")["rates"] != nil }, time.Minute, 100*time.Millisecond)
 	for _, q := range queriesOfBoth {
-		args := append(strings.Fields(strings.ReplaceAll(q.command, "JOB", job)), "--config", a.file, "-o", "json")
+		args := append(strings.Fields(strings.NewReplacer("JOB", job, "URL", a.server.URL).Replace(q.command)), "--config", a.file, "-o", "json")
 		var told, said []any
 		for range 20 { // On a busy machine there may be no rates for a moment.
 			if told, said = a.both(q, args, job); assert.ObjectsAreEqual(told, said) {

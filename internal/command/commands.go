@@ -11,6 +11,7 @@ type commands struct {
 	Run      runCommand      `cmd:"" help:"Run the bridge."`
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Ready    readyCommand    `cmd:"" help:"Ask the running bridge whether it is ready."`
+	Inlets   inletsCommand   `cmd:"" help:"Ask the running bridge what its inlets do."`
 	Messages messageCommands `embed:""`
 	Queues   queueCommands   `embed:""`
 	Outbox   outboxCommands  `cmd:"" help:"Make, show or repair the tables of an outbox in a database."`

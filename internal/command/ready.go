@@ -73,6 +73,12 @@ func readyURL(admin config.Admin) (string, error) {
 			return "", errors.New("admin.probes: missing, and admin.listen has TLS; give the bridge admin.probes: 127.0.0.1:8081, which has /readyz alone")
 		}
 	}
+	host, err := fromHere(address)
+	return "http://" + host + "/readyz", err
+}
+
+// fromHere is where this machine reaches a listener of that address.
+func fromHere(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", err // Not so: the configuration was checked.
@@ -80,5 +86,5 @@ func readyURL(admin config.Admin) (string, error) {
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "localhost"
 	}
-	return "http://" + net.JoinHostPort(host, port) + "/readyz", nil
+	return net.JoinHostPort(host, port), nil
 }
