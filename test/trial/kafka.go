@@ -140,9 +140,10 @@ func (b kafkaBroker) Stored(ctx context.Context, topic string) (int64, error) {
 }
 
 func (b kafkaBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+	transport := &kafkago.Transport{Dial: b.dial}
 	writer := &kafkago.Writer{
 		Addr: kafkago.TCP(b.server.Addr()), Balancer: &kafkago.Hash{}, RequiredAcks: kafkago.RequireAll,
-		BatchTimeout: 5 * time.Millisecond, Transport: &kafkago.Transport{Dial: b.dial},
+		BatchTimeout: 5 * time.Millisecond, Transport: transport, MaxAttempts: 1, // A second one may be a second record.
 	}
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -151,6 +152,9 @@ func (b kafkaBroker) Publisher(context.Context) (publish outbox.Publisher, end f
 		for name, value := range headers {
 			m.Headers = append(m.Headers, kafkago.Header{Key: name, Value: []byte(value)})
 		}
+		if key := headers["delay-key"]; key != "" { // For an inlet.
+			m.Key = []byte(key)
+		}
 		return writer.WriteMessages(ctx, m)
-	}, func() { _ = writer.Close() }, nil
+	}, func() { _ = writer.Close(); transport.CloseIdleConnections() }, nil
 }
