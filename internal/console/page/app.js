@@ -6,6 +6,7 @@ import { follow, live, run, stale, watch } from './live.js';
 import * as audit from './pages/audit.js';
 import * as dead from './pages/dead.js';
 import * as find from './pages/find.js';
+import * as inlets from './pages/inlets.js';
 import * as instances from './pages/instances.js';
 import * as jobs from './pages/jobs.js';
 import * as message from './pages/message.js';
@@ -15,8 +16,8 @@ import * as queue from './pages/queue.js';
 import * as recurring from './pages/recurring.js';
 import * as sinks from './pages/sinks.js';
 
-const pages = { '': overview, queue, messages, message, dead, recurring, jobs, sinks, instances, audit, find };
-const shownInNav = ['', 'sinks', 'jobs', 'instances', 'audit'];
+const pages = { '': overview, queue, messages, message, dead, recurring, jobs, sinks, inlets, instances, audit, find };
+const shownInNav = ['', 'sinks', 'inlets', 'jobs', 'instances', 'audit'];
 const main = document.getElementById('main');
 let leave = new AbortController();
 

@@ -53,6 +53,49 @@ func TestSinkDown(t *testing.T) {
 	assert.Equal(t, "once", do(b, chromedp.Evaluate[string](`window.loaded`)), "without a reload")
 }
 
+// TestInlets: one look shows what an inlet has done and refused, and why it stands still while Redis or the broker is away.
+func TestInlets(t *testing.T) {
+	t.Parallel()
+	behind := func(address string) *testenv.Proxy {
+		parsed, err := url.Parse(address)
+		require.NoError(t, err)
+		return testenv.NewProxy(t, parsed.Host)
+	}
+	redis, broker := behind(testenv.Redis(t)), behind(testenv.NATS(t))
+	w := setting{redis: "redis://" + redis.Addr(), nats: "nats://" + broker.Addr(), hasInlet: true}.start(t)
+	state := func(is string) string {
+		return fmt.Sprintf(`document.querySelector('main h2 .badge')?.innerText === %q`, is)
+	}
+	b := newBrowser(t, w.address)
+	b.open("")
+	b.click("Inlets")
+	b.until(state("consuming"))
+	b.says("As night-shift sees them")
+	w.ask("delay-id", "a", "delay-in", "1h")
+	w.ask("delay-id", "b", "delay-op", "explode")
+	b.until(`[...document.querySelectorAll('main tbody tr')].some((e) => /schedule\s+created\s+1/.test(e.innerText))`)
+	b.says(`delay-op "explode"`)
+
+	away := func(proxy *testenv.Proxy, isAway bool) {
+		proxy.Refuse(isAway)
+		if isAway {
+			proxy.Cut()
+		}
+	}
+	away(redis, true)
+	w.ask("delay-id", "c", "delay-in", "1h")
+	b.until(state("waiting"))
+	b.says("Redis is away")
+	away(redis, false)
+	b.until(state("consuming"))
+	away(broker, true)
+	b.until(state("disconnected"))
+	b.says("The broker is away")
+	b.until(`[...document.querySelectorAll('main dt')].find((e) => e.innerText === 'Waiting at the broker')?.nextElementSibling.innerText === 'unknown'`)
+	away(broker, false)
+	b.until(state("consuming"))
+}
+
 // TestBudget: a queue's page says how full the queue and Redis are, and when they will be, and
 // the overview warns in time.
 func TestBudget(t *testing.T) {

@@ -258,7 +258,7 @@ func (w *world) works() {
 var pages = map[string]string{
 	"": "main:has(figure:nth-child(3) svg) tbody tr", "queue": "main:has(svg) section:last-of-type tbody tr", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
 	"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
-	"recurring": "main tbody tr:nth-child(2)",
+	"recurring": "main tbody tr:nth-child(2)", "inlets": "main tbody tr:nth-child(2)",
 }
 
 // openBusy shows a page of a busy world, and waits until it is drawn.
@@ -282,8 +282,10 @@ func (b *browser) begun() {
 // off, and all that can be used has a name for those who cannot see it.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "")
+	w := setting{hasInlet: true}.start(t)
 	w.busy()
+	w.ask("delay-id", "a", "delay-in", "1h")
+	w.ask("delay-id", "b", "delay-op", "explode")
 	if *screens != "" {
 		w.works()
 	}

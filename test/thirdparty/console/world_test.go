@@ -40,6 +40,7 @@ type setting struct {
 	admin, queue string // more of these sections of the configuration
 	redis, nats  string // URLs
 	options      []delay.Option
+	hasInlet     bool // "asked", see world.ask
 }
 
 // newWorld starts a bridge; more is added to its configuration's section admin.
@@ -58,6 +59,10 @@ func (s setting) start(t *testing.T) *world {
 	if s.nats == "" {
 		s.nats = testenv.NATS(t)
 	}
+	inlets := "{}"
+	if s.hasInlet {
+		inlets = fmt.Sprintf(`{asked: {sink: events, from: {stream: %[1]s, subject: %[1]s.asked}, queue: orders, topic: %[1]s.timeout, replies: %[1]s.answered}}`, w.topic)
+	}
 	prefix := testenv.Name(t, "p")
 	cfg, err := config.Parse(fmt.Appendf(nil, `
 prefix: %s
@@ -65,9 +70,10 @@ instance: night-shift
 redis: {url: %q}
 queues: {orders: {shards: 2, sink: events%s}}
 sinks: {events: {type: nats, url: %q}}
+inlets: %s
 admin: {listen: "127.0.0.1:0"%s}
 drain_timeout: 5s
-`, prefix, s.redis, s.queue, s.nats, s.admin), nil)
+`, prefix, s.redis, s.queue, s.nats, inlets, s.admin), nil)
 	require.NoError(t, err)
 	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
@@ -106,6 +112,22 @@ func (w *world) consume() {
 	_, err = nc.Subscribe(w.topic+".>", func(m *nats.Msg) { w.arrived <- m.Header.Get("delay-id") })
 	require.NoError(w.t, err)
 	require.NoError(w.t, nc.Flush())
+}
+
+// ask publishes a message with these headers to the inlet.
+func (w *world) ask(headers ...string) {
+	w.t.Helper()
+	nc, err := nats.Connect(testenv.NATS(w.t))
+	require.NoError(w.t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(w.t, err)
+	m := nats.NewMsg(w.topic + ".asked")
+	for i := 0; i < len(headers); i += 2 {
+		m.Header[headers[i]] = []string{headers[i+1]}
+	}
+	_, err = js.PublishMsg(w.t.Context(), m)
+	require.NoError(w.t, err)
 }
 
 // schedule stores a message that is due in so long.
