@@ -142,6 +142,7 @@ var untyped = map[string]map[string][]string{
 var worlds = map[string]func(*shell){
 	"docs/api.md":        (*shell).runsABridge,
 	"docs/debounce.md":   (*shell).runsABridge,
+	"docs/inlet.md":      (*shell).runsAtItsPort,
 	"docs/recurring.md":  (*shell).runsABridge,
 	"docs/check.md":      (*shell).hasFaults,
 	"docs/encryption.md": (*shell).runsABridge,
@@ -193,6 +194,12 @@ func (s *shell) configured() {
 func (s *shell) runsABridge() {
 	s.configures(testenv.Redis(s.t))
 	s.start("bridge run --config bridge.yaml")
+}
+
+// runsAtItsPort is for a page whose own configuration takes the place of the bridge's: that is asked all the same.
+func (s *shell) runsAtItsPort() {
+	s.runsABridge()
+	s.run("export DELAYBRIDGE__ADMIN__LISTEN=127.0.0.1:" + s.ports["8080"])
 }
 
 // TestPages types the commands of all pages.
