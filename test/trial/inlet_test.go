@@ -94,6 +94,9 @@ func inletRound(t *testing.T, w *trial.World, round int) {
 		t.Fatalf("%s: %d left (%v), unanswered: %s", killed, left, err, in.Unanswered())
 	}
 	done := time.Since(healed)
+	if *full { // Small, it runs beside all else.
+		assert.Less(t, done, time.Minute, "since the last of it was back")
+	}
 	require.NoError(t, in.CancelRest(t.Context()))
 	drained, end := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer end()
