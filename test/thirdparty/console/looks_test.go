@@ -197,6 +197,16 @@ func TestTheme(t *testing.T) {
 	assert.Equal(t, light, background())
 }
 
+// newBusyWorld has something on every page.
+func newBusyWorld(t *testing.T) *world {
+	t.Helper()
+	w := setting{hasInlet: true}.start(t)
+	w.ask("delay-id", "a", "delay-in", "1h")
+	w.ask("delay-id", "b", "delay-op", "explode")
+	w.busy()
+	return w
+}
+
 // busy makes a queue that has something of everything.
 func (w *world) busy() {
 	w.t.Helper()
@@ -282,10 +292,7 @@ func (b *browser) begun() {
 // off, and all that can be used has a name for those who cannot see it.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	w := setting{hasInlet: true}.start(t)
-	w.busy()
-	w.ask("delay-id", "a", "delay-in", "1h")
-	w.ask("delay-id", "b", "delay-op", "explode")
+	w := newBusyWorld(t)
 	if *screens != "" {
 		w.works()
 	}

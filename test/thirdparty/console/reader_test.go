@@ -17,8 +17,7 @@ import (
 // TestScreenReader looks at each page as a screen reader gets it.
 func TestScreenReader(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "")
-	w.busy()
+	w := newBusyWorld(t)
 	b := newBrowser(t, w.address)
 	b.begun()
 	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {
@@ -162,8 +161,7 @@ const faint = `(() => {
 // TestContrast: all text can be read, dark and light, in dialogs and notes, too.
 func TestContrast(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, "")
-	w.busy()
+	w := newBusyWorld(t)
 	b := newBrowser(t, w.address)
 	b.begun()
 	for _, scheme := range []string{"light", "dark"} {
