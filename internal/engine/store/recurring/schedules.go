@@ -348,13 +348,37 @@ func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) e
 			return a.Err
 		}
 	}
+	return s.endAgain(ctx, name, stale)
+}
+
+// endAgain cancels what the calls that schedule firings have made, by the tokens of these, which no firing of another revision has. The
+// cancels before do not find it if somebody else has made them, and then a shard was lost, and with it the trace of an earlier call
+// that schedules.
+func (s *Schedules) endAgain(ctx context.Context, name string, stale *Stale) error {
+	list, tokens := make([]store.BulkItem, len(stale.Firings)), store.NewTokens(len(stale.Firings))
+	for i, at := range stale.Firings {
+		id := FiringID(name, at)
+		life, err := store.TokenOf(s.call(id, stale.Key, stale.Revision, at))
+		if err != nil {
+			return err
+		}
+		list[i] = store.BulkItem{Member: message.Member(id, stale.Key), Token: tokens[i], Life: life}
+	}
+	for _, a := range s.queue.ChangeMany(ctx, store.BulkChange{}, list) {
+		if a.Err != nil {
+			return a.Err
+		}
+	}
 	return nil
 }
 
 // request returns the one call that schedules a firing of a revision.
 func (s *Schedules) request(m *message.Message, when store.When, revision string, at int64) store.Request {
-	traced := s.queue.Producer().Traced("schedule", m.ID, m.Key, callName(revision, at), remembered, false)
-	return store.Request{Message: m, When: when, Earlier: named(traced)}
+	return store.Request{Message: m, When: when, Earlier: named(s.call(m.ID, m.Key, revision, at))}
+}
+
+func (s *Schedules) call(id, key, revision string, at int64) error {
+	return s.queue.Producer().Traced("schedule", id, key, callName(revision, at), remembered, false)
 }
 
 func named(err error) *store.UnknownCall {

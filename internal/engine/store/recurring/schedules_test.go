@@ -271,6 +271,26 @@ func TestLateEnd(t *testing.T) {
 	require.Len(t, w.waiting(), 1)
 }
 
+// TestLostBetweenEnds: two end a revision, a shard is lost between their calls, and what the late one has made to be cancelled
+// does not stay.
+func TestLostBetweenEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("n", Spec{Cron: "@daily"})
+	kept, _ := w.step(w.kept("n"))
+	stale := &Stale{kept.Revision, "t", "", []int64{kept.Planned.Unix()}}
+	id := FiringID("n", kept.Planned.Unix())
+	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	layout, err := w.q.LoadLayout(t.Context())
+	require.NoError(t, err)
+	keys := layout.Keys()[layout.AppendHomes(nil, id, "")[0]]
+	life, err := store.TokenOf(w.call(id, "", kept.Revision, kept.Planned.Unix()))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, w.q.Redis(t.Context()).HDel(t.Context(), keys.Gone, life).Val(), "the trace of the call that schedules")
+	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	require.Empty(t, w.waiting())
+}
+
 // TestLateChange: a run of the script that comes late creates no schedule that was deleted meanwhile.
 func TestLateChange(t *testing.T) {
 	t.Parallel()
