@@ -91,21 +91,9 @@ func (b *Bridge) Inlets(ctx context.Context) ([]SeenInlet, error) {
 	return all.Inlets, err
 }
 
-// MakeInlet makes the topics of the world's inlet, and publishes one message to each of them and to the world's: a quorum queue
-// of RabbitMQ 3.10 whose broker is killed before its first message has no leader from then on, and takes nothing from anybody.
+// MakeInlet makes the topics of the world's inlet.
 func (w *World) MakeInlet(ctx context.Context) error {
-	if err := errors.Join(w.Broker.MakeTopic(ctx, inletAsked), w.Broker.MakeTopic(ctx, inletReplies)); err != nil {
-		return err
-	}
-	publish, end, err := w.Broker.Publisher(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	for _, topic := range []string{w.Topic, inletAsked, inletReplies} {
-		err = errors.Join(err, publish(ctx, topic, map[string]string{"delay-op": "none"}, []byte("{}")))
-	}
-	return err
+	return errors.Join(w.Broker.MakeTopic(ctx, inletAsked), w.Broker.MakeTopic(ctx, inletReplies))
 }
 
 // NewInlet begins a part of a run, whose ids begin with that prefix.
@@ -135,7 +123,7 @@ func (in *Inlet) got(r Record) {
 	}
 	about := in.asked[a.ID]
 	if about == nil && !strings.HasPrefix(a.ID, in.ids) {
-		return // It is of an earlier part, or of MakeInlet.
+		return // It is of an earlier part.
 	}
 	if about == nil {
 		in.problems = append(in.problems, a.ID+": nobody has asked")

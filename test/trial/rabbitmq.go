@@ -38,13 +38,36 @@ func (b rabbitBroker) channel() (*amqp.Connection, *amqp.Channel, error) {
 	return connection, channel, err
 }
 
-func (b rabbitBroker) MakeTopic(_ context.Context, topic string) error {
+// ofNobody is the type of a message that only makes a queue's leader sure of itself.
+const ofNobody = "of nobody"
+
+// MakeTopic has an empty queue take a message, which expires. A quorum queue of RabbitMQ 3.10 whose broker is killed before
+// its first message has no leader from then on, and takes nothing from anybody.
+func (b rabbitBroker) MakeTopic(ctx context.Context, topic string) error {
 	connection, channel, err := b.channel()
 	if err != nil {
 		return err
 	}
-	_, err = channel.QueueDeclare(topic, true, false, false, false, quorum)
+	queue, err := channel.QueueDeclare(topic, true, false, false, false, quorum)
+	if err == nil && queue.Messages == 0 {
+		err = takesOne(ctx, channel, topic)
+	}
 	return errors.Join(err, connection.Close())
+}
+
+func takesOne(ctx context.Context, channel *amqp.Channel, topic string) error {
+	if err := channel.Confirm(false); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	confirmation, err := channel.PublishWithDeferredConfirm("", topic, true, false,
+		amqp.Publishing{DeliveryMode: amqp.Persistent, Type: ofNobody, Expiration: "1"})
+	if err != nil {
+		return err
+	}
+	_, err = confirmation.WaitContext(ctx)
+	return err
 }
 
 // Consume connects again when the broker comes back.
@@ -86,7 +109,7 @@ func (b rabbitBroker) consume(ctx context.Context, topic string, isNew func(*amq
 		for name, value := range d.Headers {
 			record.Headers[name], _ = value.(string)
 		}
-		if isNew(&d) {
+		if d.Type != ofNobody && isNew(&d) {
 			each(record)
 		}
 		if err := d.Ack(false); err != nil {

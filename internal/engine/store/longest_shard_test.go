@@ -14,6 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
+	"github.com/delaybridge/delaybridge/internal/engine/store/turns"
 	"github.com/delaybridge/delaybridge/internal/engine/store/verify"
 )
 
@@ -300,6 +301,18 @@ var shardCalls = []crowdCall{
 		_, _, err := all.Set(c.Context(), "largest", recurring.Spec{Cron: "@daily", Topic: "t", Body: make([]byte, recurring.MaxTemplate-1024)})
 		require.NoError(c, err)
 		_, err = all.Delete(c.Context(), "largest")
+		require.NoError(c, err)
+	}},
+	{name: "turns", before: (*crowd).nobody, call: func(c *crowd) {
+		all, waiting := turns.New(c.q, store.Durability{}), make([]turns.Waiting, turns.Most)
+		for i := range waiting {
+			waiting[i] = turns.Waiting{Origin: strings.Repeat("o", 200), Stay: "0123456789", Number: i, DueMs: 1 << 40}
+		}
+		none, err := all.Get(c.Context(), "t", "k")
+		require.NoError(c, err)
+		largest, err := all.Put(c.Context(), "t", "k", none, waiting, time.Hour)
+		require.NoError(c, err)
+		_, err = all.Put(c.Context(), "t", "k", largest, waiting, time.Hour)
 		require.NoError(c, err)
 	}},
 	{name: "budget", before: (*crowd).waiting, call: func(c *crowd) {

@@ -128,14 +128,14 @@ func TestASlowLink(t *testing.T) {
 		got.Add(1)
 		return true
 	})
-	sink := newSink(t, Config{URL: f.url(), Connections: 1, PublishTimeout: 3 * time.Second})
+	sink := newSink(t, Config{URL: f.url(), Connections: 1, PublishTimeout: 6 * time.Second})
 	batch := make([]message.Message, 1600)
 	for i := range batch {
 		batch[i] = newMessage(t, "orders", fmt.Sprint("topic-", i%8))
 		batch[i].Body = make([]byte, 1000)
 	}
 	requireOutcome(t, publish(t, sink, batch[0])[0], sinks.Acknowledged, "")
-	f.rate.Store(150_000)
+	f.rate.Store(80_000)
 	for _, outcome := range publish(t, sink, batch...) {
 		requireOutcome(t, outcome, sinks.Acknowledged, "")
 	}
