@@ -17,7 +17,7 @@ import (
 // arguments are right for the commands that a bridge needs; "K" stands for a key of
 // ours and "C" for a channel.
 var arguments = map[string]string{
-	"time": "", "get": "K", "set": "K v", "del": "K", "unlink": "K", "pttl": "K",
+	"time": "", "get": "K", "set": "K v", "del": "K", "unlink": "K", "pttl": "K", "pexpire": "K 1",
 	"hget": "K f", "hset": "K f v", "hsetnx": "K f v", "hmget": "K f", "hdel": "K f", "hexists": "K f", "hlen": "K",
 	"hstrlen": "K f", "hvals": "K", "hkeys": "K", "hgetall": "K", "hscan": "K 0", "hincrby": "K f 1",
 	"zadd": "K 0 m", "zrem": "K m", "zcard": "K", "zcount": "K 0 1", "zscore": "K m", "zrank": "K m", "zscan": "K 0",

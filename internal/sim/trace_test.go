@@ -332,7 +332,6 @@ func (r *recorder) callOf(script string, p *place, token string) *ask {
 
 // settled notes what a settle has done to each message that it names.
 func (r *recorder) settled() {
-	s := r.m.w.redis.server
 	for _, c := range r.touched {
 		t := r.of(c.p.of)
 		st := r.step(t, c.p, "settle")
@@ -349,9 +348,10 @@ func (r *recorder) settled() {
 		}
 		r.add(t, st)
 	}
-	if len(r.touched) > 0 || s.isSecond {
+	if len(r.touched) > 0 {
 		return
 	}
+	// A further run has perhaps found what an earlier one has done; or none has arrived.
 	removed, _ := strconv.Atoi(r.argv[6])
 	back, _ := strconv.Atoi(r.argv[7])
 	named := slices.Clone(r.argv[18 : 18+removed])
