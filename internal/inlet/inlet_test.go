@@ -283,7 +283,10 @@ func TestSeen(t *testing.T) {
 		assert.Equal(t, 1, v.InHand)
 		assert.NotEmpty(t, v.Reason)
 		proxy.Refuse(false)
-		assert.Zero(t, s.becomes(t, operate.InletConsuming, "").InHand)
+		require.Eventually(t, func() bool {
+			v = s.seen(t)
+			return v.State == operate.InletConsuming && v.InHand == 0 // It waits for nothing before it has done it.
+		}, patience, 20*time.Millisecond, "%+v", &v)
 		if isRabbit {
 			s.withoutReplies(t)
 		}
