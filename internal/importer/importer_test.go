@@ -389,6 +389,33 @@ func TestLock(t *testing.T) {
 	})
 }
 
+// TestForgetsNothingOfAnother: an import that has lost its lock takes nothing out of the journal, in which another one may have an
+// item of the same id by then.
+func TestForgetsNothingOfAnother(t *testing.T) {
+	inBoth(t, func(t *testing.T, s *scene) {
+		s.add(t, "a", far(), `1`)
+		lock := s.other.(interface{ prefix() string }).prefix() + "delaybridge:lock"
+		_, err := s.run(func(o *importer.Options) {
+			o.Step = func(name string) error {
+				switch name {
+				case "scheduled":
+					return s.cancel(t, "a")
+				case "cancelled":
+					return s.rdb.Set(t.Context(), lock, "of another", 0).Err()
+				}
+				return nil
+			}
+		})
+		require.ErrorContains(t, err, "another import has taken over")
+		require.NoError(t, s.rdb.Del(t.Context(), lock).Err())
+		r := s.ok()
+		assert.EqualValues(t, 1, r.Before.Held)
+		assert.EqualValues(t, 1, r.Cancelled)
+		s.isNowhere("a")
+		s.isClean()
+	})
+}
+
 // TestOtherQueue: what an import to another queue has in hand is not finished into this one.
 func TestOtherQueue(t *testing.T) {
 	inBoth(t, func(t *testing.T, s *scene) {

@@ -34,6 +34,10 @@ const (
 )
 
 var (
+	//go:embed scripts/locked.lua
+	lockedText string
+	//go:embed scripts/forget.lua
+	forgetText string
 	//go:embed scripts/hold.lua
 	holdText string
 	//go:embed scripts/remove.lua
@@ -43,8 +47,9 @@ var (
 	//go:embed scripts/unlock.lua
 	unlockText string
 
-	holdScript, removeScript    = redis.NewScript(holdText), redis.NewScript(removeText)
-	releaseScript, unlockScript = redis.NewScript(releaseText), redis.NewScript(unlockText)
+	holdScript, removeScript    = redis.NewScript(lockedText + holdText), redis.NewScript(lockedText + removeText)
+	releaseScript, forgetScript = redis.NewScript(lockedText + releaseText), redis.NewScript(lockedText + forgetText)
+	unlockScript                = redis.NewScript(unlockText)
 )
 
 // The errors of an origin in Redis.
@@ -369,7 +374,7 @@ func namesOf(items []*Item) (args []any) {
 	return args
 }
 
-// run runs a script for items of one set, and returns its answers by index.
+// run runs a script for items, of one set if it names that, and returns its answers by index.
 func (o *Redis) run(ctx context.Context, script *redis.Script, items []*Item, args []any) ([]bool, error) {
 	if len(items) == 0 {
 		return nil, nil
@@ -394,21 +399,8 @@ func (o *Redis) run(ctx context.Context, script *redis.Script, items []*Item, ar
 
 // Forget implements [Origin].
 func (o *Redis) Forget(ctx context.Context, items []*Item) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	ids := make([]string, len(items))
-	for i, it := range items {
-		ids[i] = it.ID
-	}
-	pipe := o.rdb.TxPipeline()
-	pipe.HDel(ctx, o.journal(), ids...)
-	held := make([]any, len(ids))
-	for i, id := range ids {
-		held[i] = id
-	}
-	pipe.ZRem(ctx, o.held(), held...)
-	_, err := pipe.Exec(ctx)
-	return o.failed("forget", err)
+	_, err := o.run(ctx, forgetScript, items, namesOf(items))
+	return err
 }
 
 // failed adds to an error where it is from.

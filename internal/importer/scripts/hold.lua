@@ -1,13 +1,7 @@
 -- hold: takes items out of their set, so that the handlers of their system do not take them.
--- KEYS 1 lock  2 held  3 journal  4 the set  5 and on: the items' hashes
--- ARGV 1 owner of the lock  2 its life in ms  3 asynq or bullmq  4 prefix of all keys  5 field of the content
---      for each item: id, score, SHA-1 of the content, nonce, busy or empty, entry of the journal
+-- KEYS as locked.lua has them
+-- ARGV 5 field of the content; for each item: id, score, SHA-1 of the content, nonce, busy or empty, entry of the journal
 -- RETURNS for each item 1 if it is held, 0 if it is not there any more, or has changed
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return redis.error_reply('LOCKLOST another import has the lock')
-end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-local isAsynq, answers = ARGV[3] == 'asynq', {}
 for i = 5, #KEYS do
   local item, at = KEYS[i], 6 + (i - 5) * 6
   local id, nonce, busy = ARGV[at], ARGV[at + 3], ARGV[at + 4] == 'busy'

@@ -1,13 +1,7 @@
 -- release: gives items that are held back to their system.
--- KEYS 1 lock  2 held  3 journal  4 the set  5 and on: the items' hashes
--- ARGV 1 owner of the lock  2 its life in ms  3 asynq or bullmq  4 prefix of all keys  5 name of the set
---      for each item: id, nonce, score
+-- KEYS as locked.lua has them
+-- ARGV 5 name of the set; for each item: id, nonce, score
 -- RETURNS for each item 1 if it was held, 0 if it was cancelled meanwhile
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return redis.error_reply('LOCKLOST another import has the lock')
-end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-local isAsynq, answers = ARGV[3] == 'asynq', {}
 for i = 5, #KEYS do
   local item, at = KEYS[i], 6 + (i - 5) * 3
   local id, nonce, score = ARGV[at], ARGV[at + 1], ARGV[at + 2]

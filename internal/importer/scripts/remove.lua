@@ -1,12 +1,7 @@
 -- remove: deletes items that are held, as their system does.
--- KEYS 1 lock  2 held  3 journal  4 the set  5 and on: the items' hashes
--- ARGV 1 owner of the lock  2 its life in ms  3 asynq or bullmq  4 prefix of all keys; for each item: id, nonce, score
+-- KEYS as locked.lua has them
+-- ARGV for each item: id, nonce, score
 -- RETURNS for each item 1 if it is removed, 0 if it is not held any more; then the journal keeps it
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
-  return redis.error_reply('LOCKLOST another import has the lock')
-end
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-local isAsynq, answers = ARGV[3] == 'asynq', {}
 for i = 5, #KEYS do
   local item, at = KEYS[i], 5 + (i - 5) * 3
   local id, nonce = ARGV[at], ARGV[at + 1]
