@@ -198,8 +198,11 @@ func (c *call) noReply(err error, decidedAt time.Time, sentMs int64) {
 
 // traced moves to the front the homes where an earlier run may have left its trace: a change
 // of the layout may have changed their order, and another home may have the next message of
-// the id.
+// the id. Calls of a name look for their trace, see findTraces.
 func (c *call) traced(homes []int) []int {
+	if c.leavesTrace() {
+		return homes
+	}
 	var first []int
 	for _, home := range c.ranAt {
 		if home != homes[0] && slices.Contains(homes, home) && !slices.Contains(first, home) {

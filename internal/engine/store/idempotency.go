@@ -189,16 +189,19 @@ func TokenOf(call error) (string, error) {
 	return unknown.Call.token, nil
 }
 
+// leavesTrace reports whether each run of the call leaves a trace, by which others know that it has happened.
+func (c *call) leavesTrace() bool { return c.once != nil && c.once.ofAll && !c.once.isFresh }
+
 // isToBeSought reports whether a trace of the call may be in any of several homes.
 func (c *call) isToBeSought() bool {
-	return c.once != nil && c.once.ofAll && !c.once.isFresh && len(c.visit.homes) > 1 && !c.visit.isSought
+	return c.leavesTrace() && len(c.visit.homes) > 1 && !c.visit.isSought
 }
 
 // findTraces has calls of [Producer.Traced] first visit the home that has their trace, and returns the calls that may run now.
 // After a change of the layout that may be any home, and the one that is visited first may have a later message of the id.
 //
-// Nobody else can leave a trace meanwhile that the call does not meet: an older home gets no more messages, so whoever has not found
-// one there goes on to the next, as this call does; and whoever knows an earlier layout changes nothing in a shard that is bound to this one,
+// Nobody else can leave a trace meanwhile that the call does not meet: all visit the homes in one order, and an older one gets no more
+// messages, so whoever has not found one there goes on to the next; and whoever knows an earlier layout changes nothing in a shard that is bound to this one,
 // which is why that is read first.
 func (q *core) findTraces(ctx context.Context, l *Layout, calls []*call) (ready []*call) {
 	if !slices.ContainsFunc(calls, (*call).isToBeSought) {
