@@ -210,15 +210,14 @@ func (a *actor) repeats(call string, of *ask, do func(context.Context, ...delay.
 		if a.chance(3) {
 			a.rest(between(a.random, time.Millisecond, 90*time.Second))
 		}
-		if a.w.isOver {
-			break
-		}
 		again, cancel := a.call()
 		a.in("repeats", func() {
 			of.isUnderWay = true
 			a.w.model.traces.begins(of)
 		})
-		err = do(again, delay.Repeat(err))
+		if !a.w.isOver { // Nobody would publish it.
+			err = do(again, delay.Repeat(err))
+		}
 		a.answered(call+" again", err)
 		cancel()
 	}

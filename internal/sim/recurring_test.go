@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,19 +70,14 @@ func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) 
 			w.plan.actors.Go(func() {
 				last := a.edition(of)
 				for a.w.now() < until && !a.w.healed && !a.w.isOver {
-					switch a.random.IntN(8) {
-					case 0, 1:
-						last = a.edition(of)
-						a.changes(&seriesCall{verb: "set", set: last}, of)
-					case 2, 3: // As a program does each time that it starts.
-						a.changes(&seriesCall{verb: "set", set: last}, of)
-					case 4:
-						a.changes(&seriesCall{verb: "pause"}, of)
-					case 5, 6:
-						a.changes(&seriesCall{verb: "resume"}, of)
-					case 7:
-						a.changes(&seriesCall{verb: "delete"}, of)
+					c := &seriesCall{verb: []string{"set", "set", "set", "set", "pause", "resume", "resume", "delete"}[a.random.IntN(8)]}
+					if c.verb == "set" {
+						if a.chance(2) { // Else again, as a program does each time that it starts.
+							last = a.edition(of)
+						}
+						c.set = last
 					}
+					_ = a.changes(c, of) // The series has it.
 					a.rest(between(a.random, 10*time.Millisecond, 10*time.Second))
 				}
 			})
@@ -114,8 +110,8 @@ func (a *actor) edition(of *series) *edition {
 	return e
 }
 
-// changes makes a call about a schedule, once.
-func (a *actor) changes(c *seriesCall, of *series) {
+// changes makes a call about a schedule, once. That there is none is no error.
+func (a *actor) changes(c *seriesCall, of *series) error {
 	client := a.w.plan.producers[a.random.IntN(len(a.w.plan.producers))].clients[delay.Reject]
 	ctx, cancel := a.call()
 	defer cancel()
@@ -137,7 +133,11 @@ func (a *actor) changes(c *seriesCall, of *series) {
 		err = client.DeleteRecurring(ctx, of.name)
 	}
 	a.answered(call, err)
-	a.in("has changed", func() { c.ended, c.isDone = a.w.now(), err == nil || errors.Is(err, delay.ErrNotFound) })
+	if errors.Is(err, delay.ErrNotFound) {
+		err = nil
+	}
+	a.in("has changed", func() { c.ended, c.isDone = a.w.now(), err == nil })
+	return err
 }
 
 // mayFire reports whether firings of the edition may still be made: nobody was answered that another one is in force, or
@@ -178,8 +178,12 @@ func (s *series) isOver(set *seriesCall) bool {
 	return false
 }
 
-// isChanged reports whether somebody has begun what may end firings.
-func (s *series) isChanged() bool { return len(s.changes) > 1 }
+// mayEnd reports whether somebody has begun what ends firings of the edition, or, of nil, of any.
+func (s *series) mayEnd(e *edition) bool {
+	return slices.ContainsFunc(s.changes, func(c *seriesCall) bool {
+		return c.verb == "pause" || c.verb == "delete" || c.verb == "set" && c.set != e
+	})
+}
 
 // isFiring reports whether the identity is one of firings.
 func isFiring(id string) bool { return strings.Contains(id, "@") }
@@ -258,7 +262,7 @@ func (m *model) firingLeft(l *life, by string) {
 	name, _, _ := strings.Cut(l.id, "@")
 	if m.isOfAJob(l, job.Cancel, job.Purge) {
 		l.isFixed = false
-	} else if s := m.series[name]; s == nil || !s.isChanged() {
+	} else if s := m.series[name]; s == nil || !s.mayEnd(l.edition) {
 		m.w.fail("I4: a cancel of %s removed %s, which nobody had asked for", by, l)
 	}
 }
@@ -302,19 +306,6 @@ func (a *actor) stillFires() {
 // endRecurrings deletes all recurring schedules, so that the story can end.
 func (a *actor) endRecurrings() {
 	for _, name := range sortedKeys(a.w.model.series) {
-		a.insist("delete "+name, func(ctx context.Context) error {
-			c := &seriesCall{verb: "delete"}
-			a.in("begins", func() {
-				c.began, c.ended = a.w.now(), -1
-				of := a.w.model.series[name]
-				of.changes = append(of.changes, c)
-			})
-			err := a.w.plan.producers[0].clients[delay.Reject].DeleteRecurring(ctx, name)
-			if errors.Is(err, delay.ErrNotFound) {
-				err = nil
-			}
-			a.in("has deleted", func() { c.ended, c.isDone = a.w.now(), err == nil })
-			return err
-		})
+		a.insist("delete "+name, func(context.Context) error { return a.changes(&seriesCall{verb: "delete"}, a.w.model.series[name]) })
 	}
 }

@@ -38,15 +38,14 @@ func (w *world) live() {
 			w.model.sound()
 		}
 	}
-	w.heal()
-	healed := w.now()
+	isHealed, healed := w.heal(), w.now()
 	for w.now() < healed+simSettle && !w.hasFailed() {
 		w.run(w.now() + 10*time.Second)
 		w.model.untold(healed)
 	}
 	w.model.overdue(simSettle)
 	w.model.overdueRows(simSettle)
-	for until := w.now() + simHealed; w.now() < until && w.model.waits()+len(w.model.openRows())+w.model.ledgers() > 0 && !w.hasFailed(); {
+	for until := w.now() + simHealed; w.now() < until && (!isClosed(isHealed) || w.model.waits()+len(w.model.openRows())+w.model.ledgers() > 0) && !w.hasFailed(); {
 		w.run(w.now() + 10*time.Second)
 		w.model.untold(healed)
 	}
@@ -63,8 +62,10 @@ func (w *world) live() {
 	}
 }
 
-// heal ends all trouble: what is left in the queue of events to end it changes nothing.
-func (w *world) heal() {
+// heal ends all trouble: what is left in the queue of events to end it changes nothing. It returns a channel that is closed once
+// all settings are as they were.
+func (w *world) heal() chan struct{} {
+	done := make(chan struct{})
 	w.tell("healed")
 	w.healed = true
 	w.database.heal()
@@ -74,6 +75,7 @@ func (w *world) heal() {
 	w.redis.set(0)
 	w.change(func(policy *poller.Policy) { policy.Rates = poller.Rates{} })
 	w.actor("healer", rand.New(rand.NewPCG(1, 1)), func(a *actor) {
+		defer close(done)
 		for _, topic := range append([]string{""}, simTopics...) {
 			a.resume(topic)
 		}
@@ -89,6 +91,7 @@ func (w *world) heal() {
 	if len(w.plan.fleet.all) == 0 {
 		w.startBridge()
 	}
+	return done
 }
 
 // end stops everything, and waits until all goroutines have ended.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -120,7 +121,7 @@ func (b *Bridge) Start(ctx context.Context) error {
 	b.ended = make(chan error, 1)
 	go func() { b.ended <- b.command.Wait() }()
 	for {
-		if b.get(ctx, "/readyz") == nil {
+		if b.get(ctx, "/readyz", func(io.Reader) error { return nil }) == nil {
 			return nil
 		}
 		select {
@@ -133,8 +134,9 @@ func (b *Bridge) Start(ctx context.Context) error {
 	}
 }
 
-func (b *Bridge) get(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+// get asks the admin listener, and has the answer read.
+func (b *Bridge) get(ctx context.Context, path string, read func(io.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.admin+path, nil)
 	if err != nil {
@@ -144,7 +146,7 @@ func (b *Bridge) get(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if response.StatusCode != http.StatusOK {
+	if err = read(response.Body); response.StatusCode != http.StatusOK {
 		err = errors.New(response.Status)
 	}
 	return errors.Join(err, response.Body.Close())

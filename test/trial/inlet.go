@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -75,19 +75,8 @@ type SeenInlet struct{ State, Cause string }
 
 // Inlets are those of the bridge, as its API has them.
 func (b *Bridge) Inlets(ctx context.Context) ([]SeenInlet, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.admin+"/api/v1/inlets", http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
 	var all struct{ Inlets []SeenInlet }
-	err = json.NewDecoder(response.Body).Decode(&all)
+	err := b.get(ctx, "/api/v1/inlets", func(text io.Reader) error { return json.NewDecoder(text).Decode(&all) })
 	return all.Inlets, err
 }
 

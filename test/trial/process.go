@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"net/http"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,29 +73,21 @@ func (b *Bridge) Metric(ctx context.Context, name string) (float64, error) {
 
 // Metrics reads several metrics at once.
 func (b *Bridge) Metrics(ctx context.Context, names ...string) (map[string]float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.admin+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Body.Close() }()
 	values := map[string]float64{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		name, text, found := strings.Cut(lines.Text(), " ")
-		if !found || !slices.Contains(names, name) {
-			continue
+	err := b.get(ctx, "/metrics", func(text io.Reader) (err error) {
+		for lines := bufio.NewScanner(text); lines.Scan(); {
+			name, text, found := strings.Cut(lines.Text(), " ")
+			if !found || !slices.Contains(names, name) {
+				continue
+			}
+			if values[name], err = strconv.ParseFloat(text, 64); err != nil {
+				return fmt.Errorf("metric %s: %w", name, err)
+			}
 		}
-		if values[name], err = strconv.ParseFloat(text, 64); err != nil {
-			return nil, fmt.Errorf("metric %s: %w", name, err)
-		}
+		return nil
+	})
+	if err == nil && len(values) < len(names) {
+		err = fmt.Errorf("metrics %v: found %d", names, len(values))
 	}
-	if len(values) < len(names) {
-		return values, fmt.Errorf("metrics %v: found %d: %s", names, len(values), response.Status)
-	}
-	return values, nil
+	return values, err
 }
