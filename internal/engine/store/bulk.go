@@ -22,6 +22,9 @@ type BulkChange struct {
 	OnlyDead bool
 	// Topic, if not empty, must be the topic of the messages; others are answered OtherTopic.
 	Topic string
+	// Never has a cancel also keep the call that creates a message under Life, see [TokenOf], from creating
+	// it later, for as long as the answers are remembered.
+	Never bool
 	// Remembered is how long, in addition to a minute, Redis remembers the answers.
 	Remembered time.Duration
 }
@@ -59,7 +62,11 @@ func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkI
 func (c *BulkChange) verb() verb {
 	v := cancelVerb
 	v.each = func(args []any, a *params) []any {
-		return append(args, a.token, message.Member(a.id, a.key), "", a.life)
+		target, life := "", a.life
+		if c.Never {
+			target, life = a.life, ""
+		}
+		return append(args, a.token, message.Member(a.id, a.key), target, life)
 	}
 	if c.To != nil {
 		v = rescheduleVerb

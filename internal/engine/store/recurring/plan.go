@@ -110,7 +110,7 @@ func (r *Record) end(now time.Time) error {
 		firings = slices.Compact(firings)
 	}
 	if r.Stale = nil; len(firings) > 0 {
-		r.Stale = &Stale{r.Revision, r.Topic, r.Key, firings}
+		r.Stale = &Stale{r.Revision, r.Key, firings}
 	}
 	r.newRevision(now)
 	return nil

@@ -104,7 +104,6 @@ type Record struct {
 // Stale are firings of a revision that has ended.
 type Stale struct {
 	Revision string  `json:"revision"`
-	Topic    string  `json:"topic"`
 	Key      string  `json:"key,omitempty"`
 	Firings  []int64 `json:"firings"`
 }

@@ -323,38 +323,10 @@ func (s *Schedules) finish(ctx context.Context, kept Kept) (Kept, error) {
 	return s.put(ctx, kept, "", &next, true)
 }
 
-// farAway is the due time of a firing that is scheduled only to be cancelled.
-const farAway = (message.MaxDelayYears - 1) * 365 * 24 * time.Hour
-
-// endFirings makes sure that none of these firings comes any more, but for those in flight. First it makes the calls that
-// schedule them, in case a planner has not made one yet; so that one has no effect later. Then it cancels them, in calls
-// of a name too, so that no late one meets a firing of a later revision.
+// endFirings makes sure that none of these firings comes any more, but for those in flight. It cancels each by the token of the call
+// that schedules it, which no firing of another revision has; where a planner has not made that call yet, it has no effect later.
 func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) error {
 	ctx = store.WithTopics(ctx, nil) // Whoever may change the schedule may also do this.
-	producer, far := s.queue.Producer(), store.When{Relative: true, Ms: farAway.Milliseconds()}
-	requests := make([]store.Request, len(stale.Firings))
-	for i, at := range stale.Firings {
-		requests[i] = s.request(&message.Message{ID: FiringID(name, at), Key: stale.Key, Topic: stale.Topic}, far, stale.Revision, at)
-	}
-	for _, a := range producer.Schedule(ctx, requests, false, store.Durability{}) {
-		if a.Err != nil {
-			return a.Err
-		}
-	}
-	for _, at := range stale.Firings {
-		id := FiringID(name, at)
-		call := named(producer.Traced("cancel", id, stale.Key, "cancel"+callName(stale.Revision, at), remembered, false))
-		if a := producer.CancelAgain(ctx, call, s.durable); a.Err != nil {
-			return a.Err
-		}
-	}
-	return s.endAgain(ctx, name, stale)
-}
-
-// endAgain cancels what the calls that schedule firings have made, by the tokens of these, which no firing of another revision has. The
-// cancels before do not find it if somebody else has made them, and then a shard was lost, and with it the trace of an earlier call
-// that schedules.
-func (s *Schedules) endAgain(ctx context.Context, name string, stale *Stale) error {
 	list, tokens := make([]store.BulkItem, len(stale.Firings)), store.NewTokens(len(stale.Firings))
 	for i, at := range stale.Firings {
 		id := FiringID(name, at)
@@ -364,7 +336,7 @@ func (s *Schedules) endAgain(ctx context.Context, name string, stale *Stale) err
 		}
 		list[i] = store.BulkItem{Member: message.Member(id, stale.Key), Token: tokens[i], Life: life}
 	}
-	for _, a := range s.queue.ChangeMany(ctx, store.BulkChange{}, list) {
+	for _, a := range s.queue.ChangeMany(ctx, store.BulkChange{Never: true, Remembered: remembered}, list) {
 		if a.Err != nil {
 			return a.Err
 		}
@@ -372,11 +344,7 @@ func (s *Schedules) endAgain(ctx context.Context, name string, stale *Stale) err
 	return nil
 }
 
-// request returns the one call that schedules a firing of a revision.
-func (s *Schedules) request(m *message.Message, when store.When, revision string, at int64) store.Request {
-	return store.Request{Message: m, When: when, Earlier: named(s.call(m.ID, m.Key, revision, at))}
-}
-
+// call returns the one call that schedules a firing of a revision.
 func (s *Schedules) call(id, key, revision string, at int64) error {
 	return s.queue.Producer().Traced("schedule", id, key, callName(revision, at), remembered, false)
 }

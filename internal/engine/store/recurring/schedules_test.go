@@ -153,10 +153,11 @@ func TestBrokenOff(t *testing.T) {
 		"scheduled some": func(w *world, kept Kept) {
 			kept, err := w.decide(w.t.Context(), kept)
 			require.NoError(w.t, err)
-			at := kept.Pending[0]
-			for _, a := range w.q.Producer().Schedule(w.t.Context(), []store.Request{w.request(kept.message(at), store.When{Ms: kept.dueMs(at)}, kept.Revision, at)}, false, store.Durability{}) {
-				require.NoError(w.t, a.Err)
-			}
+			text := kept.text
+			kept.text, kept.Pending = "not this one", kept.Pending[:1]
+			_, err = w.schedule(w.t.Context(), kept)
+			require.ErrorIs(w.t, err, errMeanwhile)
+			require.Equal(w.t, text, w.kept("n").text)
 		},
 		"scheduled all": func(w *world, kept Kept) {
 			kept, err := w.decide(w.t.Context(), kept)
@@ -263,7 +264,7 @@ func TestLateEnd(t *testing.T) {
 	w := newWorld(t)
 	w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("old")})
 	kept, _ := w.step(w.kept("n"))
-	stale := &Stale{kept.Revision, "t", "", []int64{kept.Planned.Unix()}}
+	stale := &Stale{kept.Revision, "", []int64{kept.Planned.Unix()}}
 	w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("new")})
 	_, _ = w.step(w.kept("n"))
 	require.Len(t, w.waiting(), 1)
@@ -271,14 +272,14 @@ func TestLateEnd(t *testing.T) {
 	require.Len(t, w.waiting(), 1)
 }
 
-// TestLostBetweenEnds: two end a revision, a shard is lost between their calls, and what the late one has made to be cancelled
-// does not stay.
+// TestLostBetweenEnds: two end a revision, and a shard is lost between their calls. The late one leaves no message, and the call that
+// schedules the firing still has no effect.
 func TestLostBetweenEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.set("n", Spec{Cron: "@daily"})
 	kept, _ := w.step(w.kept("n"))
-	stale := &Stale{kept.Revision, "t", "", []int64{kept.Planned.Unix()}}
+	stale := &Stale{kept.Revision, "", []int64{kept.Planned.Unix()}}
 	id := FiringID("n", kept.Planned.Unix())
 	require.NoError(t, w.endFirings(t.Context(), "n", stale))
 	layout, err := w.q.LoadLayout(t.Context())
@@ -288,6 +289,11 @@ func TestLostBetweenEnds(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1, w.q.Redis(t.Context()).HDel(t.Context(), keys.Gone, life).Val(), "the trace of the call that schedules")
 	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	require.Empty(t, w.waiting())
+	late := kept
+	late.Pending = stale.Firings
+	_, err = w.schedule(t.Context(), late)
+	require.NoError(t, err)
 	require.Empty(t, w.waiting())
 }
 

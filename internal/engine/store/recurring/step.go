@@ -52,7 +52,8 @@ func (s *Schedules) schedule(ctx context.Context, kept Kept) (Kept, error) {
 	}
 	requests := make([]store.Request, len(kept.Pending))
 	for i, at := range kept.Pending {
-		requests[i] = s.request(kept.message(at), store.When{Ms: kept.dueMs(at)}, kept.Revision, at)
+		m := kept.message(at)
+		requests[i] = store.Request{Message: m, When: store.When{Ms: kept.dueMs(at)}, Earlier: named(s.call(m.ID, m.Key, kept.Revision, at))}
 	}
 	next := kept.Record
 	next.Pending = nil
