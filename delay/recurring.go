@@ -76,9 +76,8 @@ var ErrManyRecurring = recurring.ErrMany
 //
 // Its errors are [ErrInvalid], [ErrManyRecurring], [ErrNoLayout], [ErrFull], [ErrUnavailable] and [ErrUnknown]. After the last three it
 // may be in force, also some time later, but not once another change of that name has been answered, with [ErrNotFound] or with nil, also if it changed
-// nothing; bridges cancel then what was not cancelled.
-// [WithEncryption] and [WithDurability] do not go together with it: a client with the former gets [ErrInvalid], and
-// the latter confirms only the end of firings, not the schedule.
+// nothing; bridges cancel then what was not cancelled. After [ErrNotDurable] it is in force, and its state is returned.
+// [WithEncryption] does not go together with it: such a client gets [ErrInvalid].
 func (c *Client) SetRecurring(ctx context.Context, r Recurring) (RecurringState, error) {
 	spec, err := c.recurringSpec(&r)
 	if err != nil {
@@ -164,10 +163,13 @@ func (c *Client) withRecurring(
 	ctx, cancel := c.begin(ctx)
 	defer cancel()
 	r, err := do(ctx, c.recurrings())
-	if err != nil {
-		return RecurringState{}, recurringError(err)
+	switch {
+	case err == nil:
+		return c.recurringState(&r), nil
+	case errors.Is(err, ErrNotDurable):
+		return c.recurringState(&r), err
 	}
-	return c.recurringState(&r), nil
+	return RecurringState{}, recurringError(err)
 }
 
 func recurringError(err error) error {

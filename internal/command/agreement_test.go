@@ -384,4 +384,18 @@ func TestDurabilityIsTheSame(t *testing.T) {
 	assert.Equal(t, []any{http.StatusConflict, "duplicate"}, []any{status, answer["code"]}, answer)
 	status, answer = a.call(http.MethodDelete, messages+"/api", "")
 	assert.Equal(t, []any{http.StatusOK, true}, []any{status, answer["not_durable"]}, answer)
+
+	warned(a.ok("recurring set", "daily", "--cron", "@daily", "--topic", "t", "-o", "json", "x"))
+	const daily = "/queues/orders/recurring/daily"
+	status, answer = a.call(http.MethodPost, daily+":pause", "")
+	assert.Equal(t, []any{http.StatusOK, true}, []any{status, answer["not_durable"]}, answer)
+	warned(a.ok("recurring resume", "daily", "-o", "json"))
+	status, answer = a.call(http.MethodPut, daily, `{"cron": "@hourly", "topic": "t"}`)
+	assert.Equal(t, []any{http.StatusOK, true}, []any{status, answer["not_durable"]}, answer)
+	status, answer = a.call(http.MethodGet, daily, "")
+	assert.Equal(t, []any{http.StatusOK, nil}, []any{status, answer["not_durable"]}, answer)
+	warned(a.ok("recurring delete", "daily", "-o", "json"))
+	_ = a.ok("recurring set", "daily", "--cron", "@daily", "--topic", "t", "-o", "json", "x")
+	status, answer = a.call(http.MethodDelete, daily, "")
+	assert.Equal(t, []any{http.StatusOK, true}, []any{status, answer["not_durable"]}, answer)
 }

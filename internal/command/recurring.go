@@ -107,7 +107,10 @@ func (c recurringDeleteCommand) Run(p *program) error {
 		switch {
 		case err != nil:
 			return c.failed(s, "delete", err)
-		case s.asJSON:
+		case deleted.NotDurable:
+			s.warnNotDurable("delete recurring", c.Name)
+		}
+		if s.asJSON {
 			return writeJSON(p.stdout, deleted)
 		}
 		_, err = fmt.Fprintf(p.stdout, "deleted %s\n", c.Name)
@@ -124,6 +127,9 @@ func (f recurringFlags) change(p *program, action string, do func(*session) (ope
 			return f.failed(s, action, err)
 		}
 		made.Topic = state.Topic
+		if state.NotDurable {
+			s.warnNotDurable(action, f.Name)
+		}
 		return s.printRecurring(&state)
 	})
 }

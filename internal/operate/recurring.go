@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -38,6 +39,8 @@ type RecurringState struct {
 	PausedBy  string `json:"paused_by,omitempty"`
 	Scheduled int64  `json:"scheduled" doc:"How many firings have become messages since it was set."`
 	Skipped   int64  `json:"skipped" doc:"How many were missed and left out since it was set."`
+
+	NotDurable bool `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 }
 
 // parse is the schedule for the SDK.
@@ -112,15 +115,22 @@ func (q *Queue) ResumeRecurring(ctx context.Context, name string) (RecurringStat
 type RecurringDeletion struct {
 	Name   string `json:"name"`
 	Status string `json:"status" enum:"deleted"`
+
+	NotDurable bool `json:"not_durable,omitempty" doc:"Done, but not confirmed in time as the queue's durability asks."`
 }
 
 // DeleteRecurring removes a schedule.
 func (q *Queue) DeleteRecurring(ctx context.Context, name string) (RecurringDeletion, error) {
-	return RecurringDeletion{name, "deleted"}, q.Client().DeleteRecurring(ctx, name)
+	deleted, err := RecurringDeletion{Name: name, Status: "deleted"}, q.Client().DeleteRecurring(ctx, name)
+	if errors.Is(err, delay.ErrNotDurable) {
+		deleted.NotDurable, err = true, nil
+	}
+	return deleted, err
 }
 
 func (q *Queue) viewRecurring(s delay.RecurringState, err error) (RecurringState, error) {
-	if err != nil {
+	isDone := errors.Is(err, delay.ErrNotDurable)
+	if err != nil && !isDone {
 		return RecurringState{}, err
 	}
 	m := &s.Message
@@ -131,6 +141,7 @@ func (q *Queue) viewRecurring(s delay.RecurringState, err error) (RecurringState
 		},
 		Name: s.Name, Queue: q.Name, SetAt: Stamp(s.SetAt), Next: Stamp(s.Next),
 		Paused: !s.PausedAt.IsZero(), PausedAt: Stamp(s.PausedAt), PausedBy: s.PausedBy, Scheduled: s.Scheduled, Skipped: s.Skipped,
+		NotDurable: isDone,
 	}
 	if s.Jitter > 0 {
 		v.Jitter = s.Jitter.String()

@@ -25,6 +25,8 @@ type BulkChange struct {
 	// Never has a cancel also keep the call that creates a message under Life, see [TokenOf], from creating
 	// it later, for as long as the answers are remembered.
 	Never bool
+	// Durable, unless zero, is how durable it is; else it is as durable as the queue asks.
+	Durable Durability
 	// Remembered is how long, in addition to a minute, Redis remembers the answers.
 	Remembered time.Duration
 }
@@ -37,8 +39,7 @@ type BulkItem struct {
 	Token, Life string
 }
 
-// ChangeMany makes the change and returns one answer per item, by index. It is as durable as the queue
-// asks.
+// ChangeMany makes the change and returns one answer per item, by index.
 func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkItem) []Answer {
 	calls := make([]*call, len(items))
 	for i, item := range items {
@@ -51,7 +52,9 @@ func (q *Queue) ChangeMany(ctx context.Context, change BulkChange, items []BulkI
 	}
 	if len(calls) > 0 {
 		v := change.verb()
-		v.durable = q.durable
+		if v.durable = change.Durable; !v.durable.IsSet() {
+			v.durable = q.durable
+		}
 		q.do(ctx, &v, calls)
 	}
 	return answers(calls)

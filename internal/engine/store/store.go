@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -112,10 +114,14 @@ func (q *Queue) Run(ctx context.Context, s *scripts.Script, keys []string, args 
 	return q.conn.Run(ctx, s, keys, args...)
 }
 
-// RunDurably executes a script at most once, and fails unless its effect is durable. Its key is a hash that has a field
-// epoch then.
+// RunDurably executes a script at most once. The error is [ErrNotDurable], beside the answer, unless its effect is as durable as asked.
+// Its key is a hash that has a field epoch then, or each run writes it.
 func (q *Queue) RunDurably(ctx context.Context, d Durability, s *scripts.Script, key string, args ...any) (*redis.Cmd, error) {
-	return q.confirmAs(ctx, d, key, s, key, args...)
+	cmd, err := q.confirmAs(ctx, d, key, s, key, args...)
+	if errors.Is(err, errUnconfirmed) {
+		err = fmt.Errorf("%w: %w", ErrNotDurable, err)
+	}
+	return cmd, err
 }
 
 // Redis is the client for a call within ctx.

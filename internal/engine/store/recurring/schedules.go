@@ -36,7 +36,7 @@ type Schedules struct {
 	durable store.Durability
 }
 
-// New returns the recurring schedules of a queue. Their messages are as durable as asked.
+// New returns the recurring schedules of a queue. Changes and firings are as durable as asked.
 func New(queue *store.Queue, durable store.Durability) *Schedules { return &Schedules{queue, durable} }
 
 // Kept is a record with the text that Redis has of it, which the next change must name.
@@ -54,8 +54,8 @@ const markField = ""
 // Set creates a schedule, or replaces the one of that name: then firings of the old one that are not due yet are cancelled
 // before it returns. Firings that are due, or in flight, may still come. It leaves an equal one as it is, and a
 // paused one paused, so that it may be called at each start of a program. Its errors are a [*message.InvalidError], [ErrMany],
-// [ErrUnreadable] and those of the store, among them [store.ErrOtherTopic]. After any of the store's, it may be in force, also some time later, but not once
-// another change of that name has been answered, also if that changed nothing.
+// [ErrUnreadable] and those of the store, among them [store.ErrOtherTopic]. After [store.ErrNotDurable] it is in force, and is returned. After any other of the
+// store's, it may be in force, also some time later, but not once another change of that name has been answered, also if that changed nothing.
 func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record, isNew bool, err error) {
 	layout, err := s.queue.AwaitLayout(ctx)
 	if err != nil {
@@ -204,6 +204,7 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 	}
 	ctx, cancel := context.WithTimeout(ctx, store.MaxCall)
 	defer cancel()
+	var missing error // what is done, and not durable
 	for {
 		kept, mark, err := s.read(ctx, name)
 		if err != nil {
@@ -216,7 +217,9 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 			return Record{}, store.ErrOtherTopic
 		}
 		if kept.Stale != nil || kept.IsDeleted { // First what another change has begun.
-			if _, err = s.finish(ctx, kept); err != nil && !errors.Is(err, errMeanwhile) {
+			if _, err = s.finish(ctx, kept); errors.Is(err, store.ErrNotDurable) {
+				missing = err
+			} else if err != nil && !errors.Is(err, errMeanwhile) {
 				return Record{}, err
 			}
 			continue
@@ -232,7 +235,7 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 		next, err := edit(was, now)
 		switch {
 		case errors.Is(err, ErrNone):
-			if _, err := s.put(ctx, Kept{Record: Record{Name: name}}, mark, nil, false); errors.Is(err, errMeanwhile) {
+			if _, err := s.put(ctx, Kept{Record: Record{Name: name}}, mark, nil, false, store.Durability{}); errors.Is(err, errMeanwhile) {
 				continue
 			} else if err != nil {
 				return Record{}, err
@@ -243,25 +246,26 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 		}
 		changed := *next
 		changed.Call = rand.Text()
-		if kept, err = s.put(ctx, kept, mark, &changed, next != was); errors.Is(err, errMeanwhile) {
-			if kept.Call != changed.Call {
-				continue
-			}
-			err = nil // It was done, and the answer was lost.
-		}
-		if err != nil {
+		kept, err = s.put(ctx, kept, mark, &changed, next != was, s.durable)
+		switch isMine := kept.Call == changed.Call; {
+		case errors.Is(err, errMeanwhile) && !isMine:
+			continue
+		case errors.Is(err, store.ErrNotDurable):
+			missing = err
+		case errors.Is(err, errMeanwhile): // It was done, and the answer was lost.
+		case err != nil:
 			return Record{}, err
 		}
-		if _, err = s.finish(ctx, kept); errors.Is(err, errMeanwhile) {
-			err = nil // Somebody else has gone on, and that only after it was finished.
+		if _, err = s.finish(ctx, kept); err == nil || errors.Is(err, errMeanwhile) {
+			err = missing // Somebody else has gone on, and that only after it was finished.
 		}
 		return kept.Record, err
 	}
 }
 
 // put puts a record in the place of another, or removes it if next is nil. Where another change came first, the error is
-// errMeanwhile, and it returns what is there. An answer that is lost is asked for again.
-func (s *Schedules) put(ctx context.Context, was Kept, mark string, next *Record, isTold bool) (Kept, error) {
+// errMeanwhile, and it returns what is there. An answer that is lost is asked for again. With [store.ErrNotDurable] alone it is done.
+func (s *Schedules) put(ctx context.Context, was Kept, mark string, next *Record, isTold bool, d store.Durability) (Kept, error) {
 	name, text := was.Name, []byte{}
 	if next != nil {
 		var err error
@@ -274,9 +278,13 @@ func (s *Schedules) put(ctx context.Context, was Kept, mark string, next *Record
 	if isTold {
 		channel = s.queue.Keys().Instances()
 	}
-	keys, args := []string{s.queue.Keys().Recurring()}, []any{name, was.text, mark, text, rand.Text(), Most, channel}
+	args := []any{name, was.text, mark, text, rand.Text(), Most, channel}
+	var missing error
 	reply, err := store.Repeat(ctx, s.queue, func(*store.Layout) (*scripts.Reply, error) {
-		cmd, err := s.queue.Run(ctx, scripts.Recurring, keys, args...)
+		cmd, err := s.run(ctx, d, args)
+		if missing = nil; errors.Is(err, store.ErrNotDurable) {
+			missing, err = err, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -301,30 +309,44 @@ func (s *Schedules) put(ctx context.Context, was Kept, mark string, next *Record
 			found = parse(name, found.text)
 		}
 	}
-	return found, errors.Join(reply.Err, err)
+	return found, errors.Join(reply.Err, err, missing)
+}
+
+func (s *Schedules) run(ctx context.Context, d store.Durability, args []any) (*redis.Cmd, error) {
+	if key := s.queue.Keys().Recurring(); d.IsSet() {
+		return s.queue.RunDurably(ctx, d, scripts.Recurring, key, args...)
+	}
+	return s.queue.Run(ctx, scripts.Recurring, []string{s.queue.Keys().Recurring()}, args...)
 }
 
 // finish ends the stale firings of a record, and removes one that is deleted. The error is errMeanwhile if
-// somebody else has done so.
+// somebody else has done so, and [store.ErrNotDurable] if it is done, and a failover may take it back.
 func (s *Schedules) finish(ctx context.Context, kept Kept) (Kept, error) {
 	if kept.Stale == nil && !kept.IsDeleted {
 		return kept, nil
 	}
+	var missing error
 	if kept.Stale != nil {
-		if err := s.endFirings(ctx, kept.Name, kept.Stale); err != nil {
-			return kept, err
+		missing = s.endFirings(ctx, kept.Name, kept.Stale)
+		if missing != nil && !errors.Is(missing, store.ErrNotDurable) {
+			return kept, missing
 		}
 	}
+	ended := kept.Record
+	ended.Stale = nil
+	next := &ended
 	if kept.IsDeleted {
-		return s.put(ctx, kept, "", nil, false)
+		next = nil
 	}
-	next := kept.Record
-	next.Stale = nil
-	return s.put(ctx, kept, "", &next, true)
+	kept, err := s.put(ctx, kept, "", next, next != nil, store.Durability{})
+	if err == nil {
+		err = missing
+	}
+	return kept, err
 }
 
 // endFirings makes sure that none of these firings comes any more, but for those in flight. It cancels each by the token of the call
-// that schedules it, which no firing of another revision has; where a planner has not made that call yet, it has no effect later.
+// that schedules it, which no firing of another revision has; where a planner has not made that call yet, it has no effect later. After [store.ErrNotDurable] it is done.
 func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) error {
 	ctx = store.WithTopics(ctx, nil) // Whoever may change the schedule may also do this.
 	list, tokens := make([]store.BulkItem, len(stale.Firings)), store.NewTokens(len(stale.Firings))
@@ -336,12 +358,16 @@ func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) e
 		}
 		list[i] = store.BulkItem{Member: message.Member(id, stale.Key), Token: tokens[i], Life: life}
 	}
-	for _, a := range s.queue.ChangeMany(ctx, store.BulkChange{Never: true, Remembered: remembered}, list) {
+	var missing error
+	for _, a := range s.queue.ChangeMany(ctx, store.BulkChange{Never: true, Durable: s.durable, Remembered: remembered}, list) {
 		if a.Err != nil {
 			return a.Err
 		}
+		if a.Missing != nil { // Also where there was no message: a tombstone must stay then.
+			missing = fmt.Errorf("%w: %w", store.ErrNotDurable, a.Missing)
+		}
 	}
-	return nil
+	return missing
 }
 
 // call returns the one call that schedules a firing of a revision.

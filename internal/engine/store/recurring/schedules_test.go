@@ -3,6 +3,7 @@ package recurring
 import (
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -224,7 +225,7 @@ func TestLatePlanner(t *testing.T) {
 			next := kept.Record
 			require.NoError(w.t, next.end(w.q.Now()))
 			next.Paused = w.q.Now()
-			kept, err := w.put(w.t.Context(), kept, "", &next, false)
+			kept, err := w.put(w.t.Context(), kept, "", &next, false, store.Durability{})
 			require.NoError(w.t, err)
 			_, _ = w.step(kept)
 			return nil
@@ -297,6 +298,69 @@ func TestLostBetweenEnds(t *testing.T) {
 	require.Empty(t, w.waiting())
 }
 
+// TestConfirmed: a change is as durable as asked, also one that finds what it asks for, or that must end what another has begun.
+func TestConfirmed(t *testing.T) {
+	t.Parallel()
+	primary := testenv.StartRedis(t, "--repl-diskless-sync-delay", "0")
+	options, err := redis.ParseURL(primary.URL())
+	require.NoError(t, err)
+	rdb := redis.NewClient(options)
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	q := storetest.New(t, rdb, 3)
+	asked := store.Durability{Replicas: 1, Timeout: 20 * time.Millisecond}
+	w := &world{New(q, asked), t, q}
+	spec := Spec{Cron: "@daily", Topic: "t"}
+	changes := map[string]func() error{
+		"set":   func() error { _, _, err := w.Set(t.Context(), "n", spec); return err },
+		"equal": func() error { _, _, err := w.Set(t.Context(), "n", spec); return err },
+		"pause": func() error { _, err := w.Pause(t.Context(), "n", ""); return err },
+		"ends what another has begun": func() error {
+			kept := w.kept("n")
+			next := kept.Record
+			require.NoError(t, next.end(q.Now()))
+			_, err := w.put(t.Context(), kept, "", &next, false, store.Durability{})
+			require.NoError(t, err)
+			_, err = w.Resume(t.Context(), "n")
+			return err
+		},
+		"delete": func() error { _, err := w.Delete(t.Context(), "n"); return err },
+	}
+	all := func(check func(what string, err error)) {
+		for _, what := range []string{"set", "equal", "pause", "ends what another has begun", "delete"} {
+			check(what, changes[what]())
+			if what == "equal" { // A firing waits, which the next one ends.
+				_, err := New(q, store.Durability{}).Step(t.Context(), w.kept("n"))
+				require.NoError(t, err)
+				require.Len(t, w.waiting(), 1)
+			}
+		}
+		require.Empty(t, w.waiting())
+		_, err := w.Get(t.Context(), "n")
+		require.ErrorIs(t, err, ErrNone)
+	}
+	all(func(what string, err error) { require.ErrorIs(t, err, store.ErrNotDurable, what) })
+	require.ErrorIs(t, w.endFirings(t.Context(), "n", &Stale{Revision: "r", Firings: []int64{1}}), store.ErrNotDurable)
+
+	host, port, err := net.SplitHostPort(options.Addr)
+	require.NoError(t, err)
+	replica := testenv.StartRedis(t, "--replicaof", host+" "+port)
+	require.Eventually(t, func() bool { return rdb.Wait(t.Context(), 1, time.Second).Val() == 1 }, time.Minute, time.Millisecond)
+	w.durable.Timeout = 10 * time.Second
+	all(func(what string, err error) { require.NoError(t, err, what) })
+	w.durable.Timeout = 20 * time.Millisecond
+	replica.Pause()
+	all(func(what string, err error) { require.ErrorIs(t, err, store.ErrNotDurable, what) })
+	replica.Resume()
+	w.durable.Timeout = 10 * time.Second
+	require.Eventually(t, func() bool { return changes["set"]() == nil }, time.Minute, time.Millisecond)
+	primary.Kill()
+	options, err = redis.ParseURL(replica.URL())
+	require.NoError(t, err)
+	onReplica := redis.NewClient(options)
+	t.Cleanup(func() { require.NoError(t, onReplica.Close()) })
+	require.Contains(t, onReplica.HGet(t.Context(), q.Keys().Recurring(), "n").Val(), `"@daily"`)
+}
+
 // TestLateChange: a run of the script that comes late creates no schedule that was deleted meanwhile.
 func TestLateChange(t *testing.T) {
 	t.Parallel()
@@ -307,7 +371,7 @@ func TestLateChange(t *testing.T) {
 	w.set("n", Spec{Cron: "@daily"})
 	_, err = w.Delete(t.Context(), "n")
 	require.NoError(t, err)
-	_, err = w.put(t.Context(), Kept{}, mark, late, true)
+	_, err = w.put(t.Context(), Kept{}, mark, late, true, store.Durability{})
 	require.ErrorIs(t, err, errMeanwhile)
 	_, err = w.Get(t.Context(), "n")
 	require.ErrorIs(t, err, ErrNone)
@@ -349,7 +413,7 @@ func TestLateChangeAfterNone(t *testing.T) {
 			late := kept.Record
 			late.Name, late.Spec, late.Paused, late.Revision, late.Call = "n", Spec{Cron: "@hourly", Topic: "t"}, time.Time{}, "late", "late"
 			require.ErrorIs(t, s.call(w), s.says)
-			_, err = w.put(t.Context(), kept, mark, &late, true)
+			_, err = w.put(t.Context(), kept, mark, &late, true, store.Durability{})
 			require.ErrorIs(t, err, errMeanwhile)
 			is, _, err := w.read(t.Context(), "n")
 			require.NoError(t, err)

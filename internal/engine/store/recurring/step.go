@@ -28,6 +28,9 @@ func (s *Schedules) Step(ctx context.Context, kept Kept) (done Tally, err error)
 		}
 		done.Scheduled += max(0, next.Scheduled-kept.Scheduled)
 		done.Skipped += max(0, next.Skipped-kept.Skipped)
+		if errors.Is(err, store.ErrNotDurable) {
+			err = nil // It is done, and who has made the change was told.
+		}
 		if kept = next; err != nil || kept.text == "" {
 			return done, err
 		}
@@ -42,7 +45,7 @@ func (s *Schedules) decide(ctx context.Context, kept Kept) (Kept, error) {
 	if err != nil || !isChanged {
 		return kept, err
 	}
-	return s.put(ctx, kept, "", &next, false)
+	return s.put(ctx, kept, "", &next, false, store.Durability{})
 }
 
 // schedule makes messages of the pending firings.
@@ -70,7 +73,7 @@ func (s *Schedules) schedule(ctx context.Context, kept Kept) (Kept, error) {
 	if slices.Equal(next.Pending, kept.Pending) {
 		return kept, failed
 	}
-	kept, err := s.put(ctx, kept, "", &next, false)
+	kept, err := s.put(ctx, kept, "", &next, false, store.Durability{})
 	if err != nil {
 		failed = err
 	}
