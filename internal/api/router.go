@@ -72,7 +72,7 @@ func (rt *router) Handle(op *huma.Operation, handler func(huma.Context)) {
 		name := where[strings.LastIndexByte(where, '{')+1 : len(where)-1]
 		rt.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { rt.byVerb(w, r, pattern, name) })
 	}
-	rt.verbs[pattern][verb] = serve
+	rt.verbs[pattern][verb] = withDots(serve)
 }
 
 // byVerb serves a path whose last part has a verb behind it.
