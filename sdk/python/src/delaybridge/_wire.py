@@ -135,7 +135,7 @@ def cancel_all(queue: str, tag: str, key: str) -> Request[CancelCount]:
 
 def encode(message: Message) -> bytes:
     """The message as compact JSON, in which nothing is escaped that need not be."""
-    text, encoded = _body(message.body)
+    text, encoded = body_members(message.body)
     late = message.late and _without_empty({"after": _duration(message.late.after), "then": message.late.then})
     return _json(
         _without_empty(
@@ -170,7 +170,7 @@ def problem(answer: Answer, key: str | None) -> DelaybridgeError:
         status=answer.status,
         field=d.get("field"),
         id=d.get("id"),
-        due_at=_time(d.get("due_at")),
+        due_at=instant(d.get("due_at")),
         idempotency_key=key,
     )
 
@@ -247,7 +247,7 @@ def _without_empty(members: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value}
 
 
-def _body(body: bytes | str) -> tuple[str, str]:
+def body_members(body: bytes | str) -> tuple[str, str]:
     if isinstance(body, str):
         return body, ""
     try:
@@ -261,13 +261,16 @@ def _duration(d: timedelta | None) -> str:
 
 
 def _instant(at: datetime | None) -> str:
-    if at is None:
-        return ""
+    return "" if at is None else stamp(at)
+
+
+def stamp(at: datetime) -> str:
+    """An instant as the API writes it: in UTC with milliseconds, rounded up."""
     exact = _EPOCH + timedelta(milliseconds=instant_ms(at))
     return exact.strftime("%Y-%m-%dT%H:%M:%S.") + f"{exact.microsecond // 1000:03d}Z"
 
 
-def _time(text: object) -> datetime | None:
+def instant(text: object) -> datetime | None:
     if not isinstance(text, str) or not text:
         return None
     return datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not read the Z.
@@ -285,7 +288,7 @@ def _is_replayed(answer: Answer) -> bool:
 
 def _scheduled(d: dict[str, Any], answer: Answer) -> ScheduleResult:
     return ScheduleResult(
-        d["id"], d["key"], d["status"], _time(d.get("due_at")), d.get("not_durable", False), _is_replayed(answer)
+        d["id"], d["key"], d["status"], instant(d.get("due_at")), d.get("not_durable", False), _is_replayed(answer)
     )
 
 
@@ -294,7 +297,7 @@ def _item(d: dict[str, Any], answer: Answer) -> BatchItem:
     if error is None:
         return _scheduled(d, answer)
     return error_of(
-        error["code"], error["detail"], field=error.get("field"), id=d.get("id"), due_at=_time(d.get("due_at"))
+        error["code"], error["detail"], field=error.get("field"), id=d.get("id"), due_at=instant(d.get("due_at"))
     )
 
 
@@ -316,8 +319,8 @@ def _stored(answer: Answer) -> StoredMessage:
         queue=d["queue"],
         topic=d["topic"],
         state=d["state"],
-        due_at=_time(d.get("due_at")),
-        scheduled_at=_time(d.get("scheduled_at")),
+        due_at=instant(d.get("due_at")),
+        scheduled_at=instant(d.get("scheduled_at")),
         attempt=d["attempt"],
         maybe_published=d["maybe_published"],
         tags=tuple(d["tags"]),
@@ -335,7 +338,7 @@ def _end(d: dict[str, Any] | None) -> End | None:
         return None
     return End(
         d["state"],
-        _time(d.get("at")),
+        instant(d.get("at")),
         d.get("place", ""),
         d.get("topic", ""),
         d.get("attempt", 0),
