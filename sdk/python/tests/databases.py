@@ -39,22 +39,22 @@ def postgres() -> Iterator[tuple[Any, str]]:
 
     url, name = server("POSTGRES"), f"test_{secrets.token_hex(8)}"
     with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+        admin.execute(f"CREATE DATABASE {name}")
         try:
             own = re.sub(r"/[^/?]*(\?|$)", rf"/{name}\1", url)
             with psycopg.connect(own, autocommit=True) as connection:
                 for s in statements("postgres"):
-                    connection.execute(s)  # type: ignore[arg-type]
+                    connection.execute(s)
                 connection.autocommit = False
                 yield connection, own
         finally:
-            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @contextmanager
 def mariadb() -> Iterator[tuple[Any, str]]:
     """A connection of PyMySQL to a new database with the table, and its URL for SQLAlchemy."""
-    import pymysql
+    import pymysql  # type: ignore[import-untyped]
 
     dsn = re.fullmatch(r"(.*):(.*)@tcp\((.*):(\d+)\)/.*", server("MARIADB"))
     assert dsn

@@ -67,7 +67,7 @@ def message(c: Object) -> Message:
 
 def call(c: Object) -> tuple[str, tuple[Any, ...], Object]:
     """The method of a client, and its arguments."""
-    named = {n: c[n] for n in ("traceparent", "idempotency_key") if n in c}
+    named: Object = {n: c[n] for n in ("traceparent", "idempotency_key") if n in c}
     match c["do"]:
         case "schedule":
             return "schedule", (c["queue"], message(c)), named

@@ -29,7 +29,9 @@ class Waits:
         self.begin(attempts)
 
     def begin(self, attempts: list[Object]) -> None:
-        self.attempts, self.asked, self.waits = attempts, [], {}
+        self.attempts = attempts
+        self.asked: list[str] = []
+        self.waits: dict[int, float] = {}
         self._prepare(0)
 
     def _random(self) -> float:
@@ -137,7 +139,7 @@ def opened() -> Iterator[list[Any]]:
         one.close()
 
 
-def names(vectors: list[Object]) -> Any:
+def names(vectors: list[Object]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("v", vectors, ids=[v["name"] for v in vectors])
 
 

@@ -234,13 +234,20 @@ def _query(values: dict[str, str]) -> str:
     return urlencode(_without_empty(values), quote_via=quote)
 
 
-def _json(value: Any) -> bytes:
+def _json(members: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError as e:
-        raise InvalidError("a text has characters that UTF-8 does not have") from e
-    except TypeError as e:
-        raise InvalidError(str(e)) from e
+        return _compact(members)
+    except (UnicodeEncodeError, TypeError):
+        for field, value in members.items():
+            try:
+                _compact(value)
+            except (UnicodeEncodeError, TypeError) as e:
+                raise InvalidError(f"{field} is no text that UTF-8 has: {e.args[-1]}", field=field) from None
+        raise
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _without_empty(members: dict[str, Any]) -> dict[str, Any]:

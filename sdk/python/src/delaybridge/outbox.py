@@ -208,7 +208,7 @@ class _SQL:
     now: str
     duplicate_is_ignored: str
     insert_verb = "INSERT"
-    text, number, binary, object = "%s", "%s", "%s", "%s"
+    text, number, binary, object_ = "%s", "%s", "%s", "%s"
 
     def __init__(self, table: str) -> None:
         self.table = table
@@ -250,7 +250,7 @@ class _SQL:
         self, on: _Session, identity: _Identity, row: _Row, op: int, target: int | None, verb: str, end: str
     ) -> int:
         about = f"{op}, {'NULL' if target is None else target}, FALSE"
-        what = f"{self.due(row.due)}, {self.text}, {self.object}, {self.binary}"
+        what = f"{self.due(row.due)}, {self.text}, {self.object_}, {self.binary}"
         return on.write(
             f"{verb} INTO {self.table}"
             " (queue, message_key, message_id, op, target, tried, due_ms, topic, headers, body)"
@@ -273,7 +273,7 @@ class _Postgres(_SQL):
     duplicate_is_ignored = " ON CONFLICT (queue, message_key, message_id) WHERE op = 0 AND status IN (0, 1) DO NOTHING"
     # Drivers that bind on the server leave the types to it.
     text, number, binary = "CAST(%s AS text)", "CAST(%s AS bigint)", "CAST(%s AS bytea)"
-    object = "CAST(CAST(%s AS text) AS jsonb)"
+    object_ = "CAST(CAST(%s AS text) AS jsonb)"
 
     def from_live(self) -> str:
         return f" FROM {self.table}{_OF} AND op = 0 AND status IN (0, 1)"

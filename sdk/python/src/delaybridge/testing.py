@@ -289,7 +289,7 @@ class FakeBridge:
         error = result.get("error")
         if error is None:
             return _ok(result, 201)
-        known = {n: result[n] for n in ("id", "due_at") if n in result}
+        known: dict[str, Any] = {n: result[n] for n in ("id", "due_at") if n in result}
         return _problem(error_of(error["code"], error["detail"], field=error.get("field")), known)
 
     def _batch(self, queue: str, messages: list[dict[str, Any]]) -> httpx.Response:
