@@ -49,7 +49,7 @@ SIM_FLAGS ?=
 TRACES ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves retries power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves sdk-python retries power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ deploy: ## Check chart, manifests, unit and compose file with the tools that rea
 
 moves: services ## Import from asynq, BullMQ and RabbitMQ's plugin as docs/migrate says (TEST_FLAGS).
 	$(SERVICES) -only redis go test -C test/thirdparty $(PLAIN_FLAGS) ./bench/migrate
+
+sdk-python: services build ## Test the SDK for Python: the vectors, real databases and bridges, the package.
+	@scripts/sdk-python.sh $(SERVICES) bin/bridge
 
 retries: services ## Consume with franz-go and Watermill as docs/retry.md says (TEST_FLAGS).
 	$(SERVICES) -only redis,kafka,rabbitmq go test -C test/thirdparty $(TEST_FLAGS) ./retry

@@ -80,9 +80,9 @@ def test_tls(tmp_path: Path) -> None:
     plain = Scripted(1, [{"server": 0, "answer": CREATED}])
     proxy = TLSProxy(context, int(plain.urls[0].rpartition(":")[2]))
     files: dict[str, Any] = {"ca_file": str(cert), "cert_file": str(cert), "key_file": str(key)}
-    with Client(proxy.url, timeout=5, **files) as client:
+    with Client(proxy.url, **files) as client:
         assert client.schedule("orders", SOON).id == "a"
-    with Client(proxy.url, timeout=0.5) as client, pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+    with Client(proxy.url, timeout=1.5) as client, pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
         client.schedule("orders", SOON)
     proxy.close()
     plain.close()
@@ -259,6 +259,32 @@ def test_async_batcher_tells_errors() -> None:
                 await future
 
     asyncio.run(run())
+
+
+def test_a_connection_that_is_not_made_in_time_has_changed_nothing() -> None:
+    """A listener whose backlog is full does not answer."""
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0), backlog=0)
+    address = listener.getsockname()
+    fillers = [socket.socket() for _ in range(3)]
+    for one in fillers:
+        one.setblocking(False)
+        one.connect_ex(address)
+
+    async def run() -> None:
+        async with AsyncClient(f"http://127.0.0.1:{address[1]}", timeout=0.3, attempt_timeout=0.2) as client:
+            with pytest.raises(UnavailableError):
+                await client.schedule("orders", SOON)
+
+    asyncio.run(run())
+    with (
+        Client(f"http://127.0.0.1:{address[1]}", timeout=0.3, attempt_timeout=0.2) as client,
+        pytest.raises(UnavailableError),
+    ):
+        client.schedule("orders", SOON)
+    for one in [listener, *fillers]:
+        one.close()
 
 
 def test_the_token_is_in_no_error(server: Scripted) -> None:

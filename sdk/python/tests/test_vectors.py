@@ -103,9 +103,9 @@ class AsyncPlayer:
         self._client = AsyncClient(urls, _clock=waits.clock, _sleep=sleep, **options)
         ask = self._client._ask
 
-        def noted(request: Any, url: str, headers: Any, seconds: float) -> Any:
+        def noted(request: Any, url: str, headers: Any, seconds: float, progress: Any) -> Any:
             waits.ask(url)
-            return ask(request, url, headers, seconds)
+            return ask(request, url, headers, seconds, progress)
 
         self._client._ask = noted  # type: ignore[method-assign]
         self._loop = asyncio.new_event_loop()

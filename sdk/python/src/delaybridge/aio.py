@@ -132,11 +132,12 @@ class AsyncClient(Base):
         call = self._begin(request, timeout)
         while True:
             token, seconds = self._token(), call.time_left(self._clock.now())
+            progress = _Progress()
             try:
                 with anyio.fail_after(seconds):
-                    found = await self._ask(request, call.url, headers(request, token, traceparent), seconds)
+                    found = await self._ask(request, call.url, headers(request, token, traceparent), seconds, progress)
             except TimeoutError:
-                wait = call.lost("no answer in time", True, self._clock.now())
+                wait = call.lost("no answer in time", progress.was_sent, self._clock.now())
             except httpx.HTTPError as e:
                 wait = call.lost(_text(e), not isinstance(e, UNSENT), self._clock.now())
             else:
@@ -146,9 +147,18 @@ class AsyncClient(Base):
             if wait:
                 await self._sleep(wait)
 
-    async def _ask(self, request: Request[T], url: str, headers: dict[str, str], seconds: float) -> Answer:
+    async def _ask(
+        self, request: Request[T], url: str, headers: dict[str, str], seconds: float, progress: _Progress
+    ) -> Answer:
         assert self._http is not None
-        asked = self._http.stream(request.method, url, content=request.body, headers=headers, timeout=limits(seconds))
+        asked = self._http.stream(
+            request.method,
+            url,
+            content=request.body,
+            headers=headers,
+            timeout=limits(seconds),
+            extensions={"trace": progress.note},
+        )
         body = bytearray()
         async with asked as response:
             async for part in response.aiter_bytes():
@@ -156,3 +166,19 @@ class AsyncClient(Base):
                 if len(body) > MOST_ANSWER:
                     raise httpx.ReadTimeout("the answer is too large")
         return answer(response, bytes(body))
+
+
+class _Progress:
+    """How far a request came, which a timeout of all of it does not tell."""
+
+    def __init__(self) -> None:
+        self._has_connected = self._has_sent = False
+
+    async def note(self, event: str, _: object) -> None:
+        self._has_connected = self._has_connected or event.startswith("connection.")
+        self._has_sent = self._has_sent or "send_request_headers" in event
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether the request may have left. A way to send that tells nothing counts as one that has sent."""
+        return self._has_sent or not self._has_connected
