@@ -62,7 +62,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
-PARTS := packages partitions rates console linear deploy moves retries power plain sim traces
+PARTS := packages partitions rates console linear deploy moves sdk-python retries power plain sim traces
 JOBS ?= 2
 
 packages: services

@@ -19,6 +19,7 @@ needs=(
 	systemd=systemd-analyze
 	gcc=gcc
 	openssh-client=ssh-keygen
+	python3-venv=python3
 	curl=curl
 	jq=jq
 	openssl=openssl
