@@ -30,7 +30,7 @@ func (c *call) when() (w delay.When) {
 	case c.At != nil:
 		w = delay.At(*c.At)
 	}
-	return w.MaxWait(milliseconds(c.MaxWait))
+	return w.MaxWait(milliseconds(c.MaxWait)).Spread(milliseconds(c.Spread))
 }
 
 func milliseconds(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }

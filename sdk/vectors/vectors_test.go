@@ -37,6 +37,7 @@ type call struct {
 	InMs    *float64 `json:"in_ms"`
 	At      *time.Time
 	MaxWait float64 `json:"max_wait_ms"`
+	Spread  float64 `json:"spread_ms"`
 	Late    *struct {
 		AfterMs float64 `json:"after_ms"`
 		Then    string

@@ -1,7 +1,7 @@
 """Measures how fast one process schedules: python tests/bench.py http://127.0.0.1:8080 [TOKEN]
 
-A token needs a rate beyond the default, as in `TOKEN producer rate=100000`: otherwise the bridge lets 500 calls a second
-through.
+A token needs a rate beyond the default, as in `TOKEN producer rate=100000`: otherwise the bridge lets 500 calls a
+second through.
 """
 
 from __future__ import annotations

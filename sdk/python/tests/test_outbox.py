@@ -73,13 +73,14 @@ WAYS: dict[str, tuple[Literal["postgres", "mysql"], Any]] = {
 def write(box: Outbox, tx: Any, c: Object) -> Object:
     """Makes a call of a vector, and returns its result in neutral form."""
     key = c.get("key", "")
-    due = {"after": neutral.duration(c, "in_ms"), "at": neutral.instant(c["at"]) if "at" in c else None}
+    due: Object = {"spread": neutral.duration(c, "spread_ms")} if c["do"] == "reschedule" else {}
+    due |= {"after": neutral.duration(c, "in_ms"), "at": neutral.instant(c["at"]) if "at" in c else None}
     try:
         match c["do"]:
             case "cancel":
                 box.cancel(tx, c["queue"], c["id"], key=key)
             case "reschedule":
-                box.reschedule(tx, c["queue"], c["id"], key=key, **due)  # type: ignore[arg-type]
+                box.reschedule(tx, c["queue"], c["id"], key=key, **due)
             case _:
                 written = box.schedule(tx, c["queue"], neutral.message(c))
                 return {"id": written.id, "key": written.key, "status": written.status}

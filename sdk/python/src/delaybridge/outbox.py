@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from . import _check, _wire
+from . import _check, _spread, _wire
 from .errors import DelaybridgeError, DuplicateError, InvalidError
 from .model import Message
 
@@ -69,7 +69,7 @@ class Outbox:
 
         ``replace`` writes a replacement: the bridge cancels the old message first. If the transaction sees a cancel of
         the old one, its own included, the new one follows it whatever ``conflict`` says. ``after`` counts from the
-        database's clock at the call. ``spread`` and ``max_wait`` are for Client only.
+        database's clock at the call. ``max_wait`` is for Client only.
         """
         _check.queue(queue)
         row = _row(message)
@@ -114,9 +114,10 @@ class Outbox:
         key: str = "",
         after: timedelta | None = None,
         at: datetime | None = None,
+        spread: timedelta | None = None,
     ) -> None:
         """Records that a message has a new due time. Its errors are those of cancel."""
-        self._operate(tx, queue, id, key, _RESCHEDULE, _due(after, at))
+        self._operate(tx, queue, id, key, _RESCHEDULE, _due(after, at, _share(key, id, spread)))
 
     def _operate(self, tx: Any, queue: str, id: str, key: str, op: int, due: _Due) -> None:
         _check.queue(queue)
@@ -143,23 +144,27 @@ _Identity = tuple[str, str, str]
 
 def _row(m: Message) -> _Row:
     """Checks a message, and gives it an id if it has none."""
-    for field, value in (("max_wait", m.max_wait), ("spread", m.spread)):
-        if value is not None:
-            raise _check.invalid(field, str(value), "the outbox has none; schedule by Client")
+    if m.max_wait is not None:
+        raise _check.invalid("max_wait", str(m.max_wait), "the outbox has none; schedule by Client")
     if not m.id:
         m = replace(m, id=_new_id())
     headers = _check.message(m)
     text = json.dumps(headers, ensure_ascii=False, sort_keys=True) if headers else None
-    return _Row(m, text, _wire.body_bytes(m.body), _due(m.after, m.at))
+    return _Row(m, text, _wire.body_bytes(m.body), _due(m.after, m.at, _share(m.key, m.id, m.spread)))
 
 
-def _due(after: timedelta | None, at: datetime | None) -> _Due:
+def _share(key: str, id: str, spread: timedelta | None) -> int:
+    """The milliseconds of a spread that the message gets, of whose parts of a millisecond nothing counts."""
+    return _spread.share(key, id, spread // timedelta(milliseconds=1)) if spread else 0
+
+
+def _due(after: timedelta | None, at: datetime | None, more: int) -> _Due:
     if (after is None) == (at is None):
         raise InvalidError("give after or at, and not both", field="due")
     if after is not None:
-        return _Due(_wire.milliseconds(after), True)
+        return _Due(_wire.milliseconds(after) + more, True)
     assert at is not None
-    ms = _wire.instant_ms(at)
+    ms = _wire.instant_ms(at) + more
     if not 0 <= ms < _LATEST:
         raise _check.invalid("due", at.isoformat(), "from 1970 to 9999")
     return _Due(ms)

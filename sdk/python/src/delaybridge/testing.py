@@ -9,8 +9,7 @@
 The clients are the real ones; only the way to the bridge is replaced. The fake answers as a bridge does: cancels and
 reschedules tell the truth, limits are checked, idempotency keys work. The clock stands still until it is moved.
 
-It does not have jobs, lists, histories, dead letters, retries, and lateness; ``spread`` adds another share than the
-bridge's. Use ``bridge dev --memory`` for those.
+It does not have jobs, lists, histories, dead letters, retries, and lateness. Use ``bridge dev --memory`` for those.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import itertools
 import json
 import re
 import threading
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -29,7 +27,7 @@ from urllib.parse import parse_qs, unquote
 
 import httpx
 
-from . import _check, _wire
+from . import _check, _spread, _wire
 from ._transport import Clock as _ClientClock
 from .aio import AsyncClient
 from .client import Client
@@ -336,8 +334,7 @@ class FakeBridge:
         if m.max_wait is not None and (m.conflict != "replace" or m.after is None or m.max_wait < m.after):
             raise InvalidError("needs in, conflict replace, and at least the delay", field="max_wait")
         if m.spread:
-            share = zlib.crc32(f"{m.key}\0{m.id}".encode()) / 2**32
-            due += timedelta(milliseconds=int(share * (m.spread / timedelta(milliseconds=1))))
+            due += timedelta(milliseconds=_spread.share(m.key, m.id, m.spread // timedelta(milliseconds=1)))
         return due
 
     def _find(self, queue: str, identity: tuple[str, str]) -> _Stored:
