@@ -20,9 +20,9 @@ var (
 	// notInAnchors are the characters of a heading that its anchor has not.
 	notInAnchors = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-	// excerpt is a block of code and the file that it is from; goBlock any block of Go.
-	excerpt = regexp.MustCompile("(?m)^<!-- excerpt of (\\S+) -->\n```\\w+\n((?s:.*?))^```$")
-	goBlock = regexp.MustCompile("(?m)^```go$")
+	// excerpt is a block of code and the file that it is from; codeBlock any block of Go or Python.
+	excerpt   = regexp.MustCompile("(?m)^<!-- excerpt of (\\S+) -->\n```\\w+\n((?s:.*?))^```$")
+	codeBlock = regexp.MustCompile("(?m)^```(go|python)$")
 
 	citedTest  = regexp.MustCompile("`(?:([a-z]+)\\.)?((?:Test|Fuzz)[A-Z]\\w*)`")
 	testIsMade = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -84,7 +84,7 @@ func isExcerpt(shown, file string) bool {
 }
 
 // TestCodeOfPagesIsThatOfFiles: what a page shows of a file is in it, line by line, so
-// the Go of all pages compiles.
+// the Go of all pages compiles, and mypy has read the Python.
 func TestCodeOfPagesIsThatOfFiles(t *testing.T) {
 	t.Parallel()
 	excerpts := 0
@@ -95,13 +95,13 @@ func TestCodeOfPagesIsThatOfFiles(t *testing.T) {
 			excerpts++
 			assert.True(t, isExcerpt(found[2], "\n"+unindented(string(read(t, found[1])))), "%s: %s has not\n%s", page, found[1], found[2])
 		}
-		ofGo := 0
+		ofCode := 0
 		for _, found := range ofFiles {
-			if strings.HasSuffix(found[1], ".go") {
-				ofGo++
+			if strings.HasSuffix(found[1], ".go") || strings.HasSuffix(found[1], ".py") {
+				ofCode++
 			}
 		}
-		assert.Len(t, goBlock.FindAllString(text, -1), ofGo, "%s: say which file each block of Go is from", page)
+		assert.Len(t, codeBlock.FindAllString(text, -1), ofCode, "%s: say which file each block of Go and Python is from", page)
 	}
 	require.Positive(t, excerpts)
 }

@@ -49,8 +49,9 @@ func (c *call) message() delay.Message {
 
 // write makes a call of the outbox and returns its result as the vectors have it.
 func (c *call) write(ctx context.Context, box *outbox.Outbox, tx *sql.Tx) (result object) {
-	ref, err := delay.Ref{ID: c.ID, Key: c.Key}, error(nil)
+	ref := delay.Ref{ID: c.ID, Key: c.Key}
 	result = object{}
+	var err error
 	switch c.Do {
 	case "cancel":
 		err = box.Cancel(ctx, tx, c.Queue, ref)

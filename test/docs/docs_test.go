@@ -110,6 +110,7 @@ var untyped = map[string]map[string][]string{
 			"bridge schedule --config bridge.yaml --queue orders --batch waiting.jsonl",
 		},
 	},
+	"docs/sdk/python.md": {needsModule: {"pip install ./sdk/python"}},
 	"docs/sinks/redis.md": {
 		needsRedis: {
 			"redis-cli XGROUP CREATE order.timeout billing '$' MKSTREAM",

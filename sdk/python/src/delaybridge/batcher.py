@@ -6,9 +6,7 @@ import asyncio
 import atexit
 import contextlib
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
@@ -84,7 +82,8 @@ class Batcher:
 
     A request leaves when ``max_messages`` or ``max_bytes`` are there, or ``linger`` seconds after its first message.
     Up to ``max_pending`` messages wait; then ``add`` waits for room. Nothing is ever dropped: ``add`` returns a future
-    with the message's result or error. At the interpreter's end, a Batcher that was not closed is closed.
+    with the message's result or error. At the interpreter's end, a Batcher that was not closed is closed. Callbacks of
+    futures run in its thread, so they must not call it. Make it after a fork, as the client.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Batcher:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"delaybridge-batcher-{queue}", daemon=True)
         self._thread.start()
-        self._at_exit = _close_at_exit(self)
+        atexit.register(self.close)
 
     def __enter__(self) -> Batcher:
         return self
@@ -143,12 +142,13 @@ class Batcher:
             self._flushing -= 1
 
     def close(self) -> None:
-        """Sends what was added, and waits until all of it has an outcome. ``add`` fails from now on."""
+        """Sends what was added, and waits until all of it has an outcome: for each request, as long as a call of the
+        client may take. ``add`` fails from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
-        atexit.unregister(self._at_exit)
+        atexit.unregister(self.close)
 
     def _run(self) -> None:
         while batch := self._next():
@@ -173,17 +173,6 @@ class Batcher:
             self._changed.wait_for(lambda: len(self._queue) > 0 or self._closed)
             self._changed.wait_for(lambda: self._queue.is_enough() or self._closed or self._flushing > 0, self._linger)
             return self._queue.cut()
-
-
-def _close_at_exit(batcher: Batcher) -> Callable[[], None]:
-    found = weakref.ref(batcher)
-
-    def close() -> None:
-        if (alive := found()) is not None:
-            alive.close()
-
-    atexit.register(close)
-    return close
 
 
 class AsyncBatcher:
