@@ -28,6 +28,7 @@ from delaybridge import (
     UnauthorizedError,
     UnavailableError,
 )
+from delaybridge.aio import _Progress
 
 SOON = Message("t", after=timedelta(seconds=1))
 CREATED = {"status": 201, "body": {"id": "a", "key": "", "due_at": "2031-01-31T09:00:00.000Z", "status": "created"}}
@@ -285,6 +286,23 @@ def test_a_connection_that_is_not_made_in_time_has_changed_nothing() -> None:
         client.schedule("orders", SOON)
     for one in [listener, *fillers]:
         one.close()
+
+
+@pytest.mark.parametrize(
+    ("events", "was_sent"),
+    [
+        (["connection.connect_tcp.started"], False),
+        (["connection.connect_tcp.started", "connection.start_tls.started"], False),
+        (["connection.connect_tcp.complete", "http11.send_request_headers.started"], True),
+        (["http11.send_request_headers.started"], True),
+        ([], True),
+    ],
+)
+def test_progress(events: list[str], was_sent: bool) -> None:
+    progress = _Progress()
+    for event in events:
+        asyncio.run(progress.note(event, None))
+    assert progress.was_sent == was_sent
 
 
 def test_the_token_is_in_no_error(server: Scripted) -> None:

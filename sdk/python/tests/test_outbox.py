@@ -14,7 +14,7 @@ import databases
 import neutral
 import pytest
 
-from delaybridge import DelaybridgeError, InvalidError, Message
+from delaybridge import DelaybridgeError, DuplicateError, InvalidError, Message
 from delaybridge.outbox import Outbox
 
 Object = dict[str, Any]
@@ -171,3 +171,22 @@ def test_options() -> None:
     large = Message("t", body=b"x" * (960 << 10), after=timedelta())
     with pytest.raises(InvalidError, match="983040"):
         box.schedule(object(), "orders", large)
+
+
+def test_a_duplicate_makes_no_other_identity_wait() -> None:
+    """In MySQL, an INSERT that meets a duplicate locks its neighbours in the index."""
+    import sqlalchemy
+
+    box = Outbox("mysql", table="box")
+    with databases.mariadb() as (connection, url):
+        for id in ("b", "d"):
+            box.schedule(connection, "orders", Message("t", id=id, after=timedelta(hours=1)))
+        connection.commit()
+        with pytest.raises(DuplicateError):
+            box.schedule(connection, "orders", Message("t", id="d", after=timedelta(hours=1)))
+        engine = sqlalchemy.create_engine(url)
+        with engine.connect() as other:
+            other.exec_driver_sql("SET innodb_lock_wait_timeout = 1")
+            for id in ("a", "c", "e"):
+                box.schedule(other, "orders", Message("t", id=id, after=timedelta(hours=1)))
+        engine.dispose()
