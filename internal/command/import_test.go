@@ -97,7 +97,7 @@ func TestImportRefuses(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
 	for text, args := range map[string][]string{
-		"there is no such queue":     {"--asynq-queue", testenv.Name(t, "q")},
+		`"none-such"; asynq has `:    {"--asynq-queue", "none-such"},
 		"has no group":               {"--key-pattern", "abc"},
 		"--limit -1":                 {"--limit=-1"},
 		"--give-up":                  {"--give-up", "everything"},

@@ -46,11 +46,7 @@ func writeJSON(w io.Writer, v any) error {
 // describe writes a message for people, a field a line.
 func describe(w io.Writer, m *operate.FoundMessage, view *operate.Message, now time.Time, withBody bool) error {
 	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, value string) { // Flush has the error.
-		if value != "" {
-			_, _ = fmt.Fprintf(tabs, "%s\t%s\n", name, value)
-		}
-	}
+	line := liner(tabs)
 	instant := func(name string, t time.Time) { line(name, formatTime(t)+relative(t, now)) }
 	found := &m.Snapshot
 	line("id", found.ID)
@@ -89,6 +85,15 @@ func describe(w io.Writer, m *operate.FoundMessage, view *operate.Message, now t
 	return err
 }
 
+// liner returns what writes a field a line, unless it is empty.
+func liner(tabs *tabwriter.Writer) func(name, value string) {
+	return func(name, value string) { // Flush has the error.
+		if value != "" {
+			_, _ = fmt.Fprintf(tabs, "%s\t%s\n", name, value)
+		}
+	}
+}
+
 // inBase64 is a body in JSON: commands have all of them so, in the field body.
 func inBase64(body []byte) *string { return new(base64.StdEncoding.EncodeToString(body)) }
 
@@ -111,6 +116,12 @@ func relative(t, now time.Time) string {
 		return " (" + about(-d) + " ago)"
 	}
 	return " (in " + about(d) + ")"
+}
+
+// stamped is a time of an answer, with how far away it is.
+func stamped(stamp string, now time.Time) string {
+	t, _ := time.Parse(message.TimeFormat, stamp) // One that is not there is not far away.
+	return stamp + relative(t, now)
 }
 
 const day = 24 * time.Hour

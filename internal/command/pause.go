@@ -76,7 +76,11 @@ func waiting(now *operate.PauseChange) string {
 	if now.Waiting == nil {
 		return ""
 	}
-	text := fmt.Sprintf(": %s wait in the queue, %d of them due", count(int(*now.Waiting), "message"), *now.Due)
+	verb := "wait"
+	if *now.Waiting == 1 {
+		verb = "waits"
+	}
+	text := fmt.Sprintf(": %s %s in the queue, %d of them due", count(int(*now.Waiting), "message"), verb, *now.Due)
 	if now.Topic != "" {
 		text += fmt.Sprintf(", %d of the topic parked", *now.Parked)
 	}

@@ -30,7 +30,7 @@ func TestPauseAndResume(t *testing.T) {
 	assert.Equal(t, []any{"", "paused", first["since"]}, []any{route["route"], route["reason"], route["since"]})
 
 	assert.Equal(t, "cancelled later\n", f.ok("cancel", "--id", "later").stdout)
-	assert.Regexp(t, `^queue orders is resumed, it was paused since .*: 1 message`, f.ok("resume").stdout)
+	assert.Regexp(t, `^queue orders is resumed, it was paused since .*: 1 message waits in the queue, 1 of them due\n$`, f.ok("resume").stdout)
 	assert.Regexp(t, `^topic t of queue orders is resumed`, f.ok("resume", "--topic", "t").stdout)
 	assert.NotContains(t, f.ok("shards list").stdout, "paused")
 

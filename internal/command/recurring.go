@@ -4,6 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
@@ -152,7 +157,7 @@ func (s *session) printRecurring(r *operate.RecurringState) error {
 	case r.Paused:
 		text = fmt.Sprintf("paused since %s by %s", r.PausedAt, r.PausedBy)
 	case r.Next != "":
-		text = "next firing " + r.Next
+		text = "next firing " + stamped(r.Next, s.Store.Now())
 	}
 	_, err := fmt.Fprintf(s.program.stdout, "%s: %s\n", r.Name, text)
 	return err
@@ -173,16 +178,24 @@ func (c recurringListCommand) Run(p *program) error {
 	list := c.listing(p.stdout, "NAME", "CRON", "ZONE", "TOPIC", "NEXT", "SCHEDULED", "SKIPPED", "+PAUSED", "+BY")
 	for i := range all {
 		r := &all[i]
-		if err := list.row(func() any { return r }, r.Name, r.Cron, cmp.Or(r.Zone, "UTC"), r.Topic, cmp.Or(r.Next, "-"), r.Scheduled, r.Skipped, cmp.Or(r.PausedAt, "-"), cmp.Or(r.PausedBy, "-")); err != nil {
+		if err := list.row(func() any { return r }, r.Name, r.Cron, cmp.Or(r.Zone, "UTC"), r.Topic, nextFiring(r, s.Store.Now()), r.Scheduled, r.Skipped, cmp.Or(r.PausedAt, "-"), cmp.Or(r.PausedBy, "-")); err != nil {
 			return err
 		}
 	}
 	return list.end(nil, "no recurring schedules in queue %s", s.Name)
 }
 
+// nextFiring is what a list says of the next firing.
+func nextFiring(r *operate.RecurringState, now time.Time) string {
+	if r.Paused {
+		return "paused"
+	}
+	return cmp.Or(stamped(r.Next, now), "-")
+}
+
 type recurringShowCommand struct {
 	recurringFlags
-	WithBody bool `name:"body" help:"With the body of the messages, with -o json."`
+	WithBody bool `name:"body" help:"Show the body of the messages, too."`
 }
 
 func (c recurringShowCommand) Run(p *program) error {
@@ -195,5 +208,49 @@ func (c recurringShowCommand) Run(p *program) error {
 	if err != nil {
 		return c.failed(s, "show", err)
 	}
-	return s.printRecurring(&state)
+	if s.asJSON {
+		return writeJSON(p.stdout, &state)
+	}
+	return describeRecurring(p.stdout, &state, s.Store.Now())
+}
+
+// describeRecurring writes a schedule for people, a field a line.
+func describeRecurring(w io.Writer, r *operate.RecurringState, now time.Time) error {
+	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := liner(tabs)
+	line("name", r.Name)
+	line("queue", r.Queue)
+	line("cron", r.Cron)
+	line("zone", cmp.Or(r.Zone, "UTC"))
+	line("topic", r.Topic)
+	line("key", r.Key)
+	line("missed", r.Missed)
+	if r.CatchUp > 0 {
+		line("catch up", fmt.Sprint(r.CatchUp))
+	}
+	line("jitter", r.Jitter)
+	line("until", stamped(r.Until, now))
+	if r.Late != nil {
+		line("late", strings.TrimSpace(r.Late.Then+" "+r.Late.After))
+	}
+	line("tags", strings.Join(r.Tags, " "))
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		line("header", name+": "+r.Headers[name])
+	}
+	line("set", stamped(r.SetAt, now))
+	if r.Paused {
+		line("paused", stamped(r.PausedAt, now)+" by "+r.PausedBy)
+	}
+	line("next", stamped(r.Next, now))
+	line("scheduled", fmt.Sprint(r.Scheduled))
+	line("skipped", fmt.Sprint(r.Skipped))
+	if err := tabs.Flush(); err != nil || r.Body == "" && r.BodyBase64 == "" {
+		return err
+	}
+	text := printable([]byte(r.Body))
+	if r.BodyBase64 != "" {
+		text = "(base64) " + r.BodyBase64
+	}
+	_, err := fmt.Fprintf(w, "\n%s\n", text)
+	return err
 }

@@ -68,7 +68,7 @@ func TestScheduleBatch(t *testing.T) {
 		`{"id": "z", "topic": "t", "in": "1h", "headers": {"a": 7}}`:    "line 1: headers: number in the place of a string",
 		`{"id": "z", "topic": "t", "in": "1h", "late": "1h"}`:           "line 1: late: string in the place of an object",
 		`{"id": "z", "topic": "t", "in": "1h", "tags": "a"}`:            "line 1: tags: string in the place of a list",
-		`{"id": "z", "topic": "t", "in": "1h", "late": {"after": "x"}}`: "line 1: late.after is not a duration",
+		`{"id": "z", "topic": "t", "in": "1h", "late": {"after": "x"}}`: `line 1: late.after "x" is not a duration`,
 		`{"id": "z", "topic": "a b", "in": "1h"}`:                       `line 1: topic: invalid: topic "a b"`,
 		`["z"]`: "must be a JSON object, not array",
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,13 +40,20 @@ func Asynq(rdb redis.UniversalClient, queue string, withRetries bool, maxSize in
 }
 
 func asynqHas(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	has, err := rdb.SIsMember(ctx, "asynq:queues", queue).Result()
-	if err != nil || has {
+	isThere, err := rdb.SIsMember(ctx, "asynq:queues", queue).Result()
+	if err != nil || isThere {
 		return err
 	}
 	names, err := rdb.SMembers(ctx, "asynq:queues").Result()
-	slices.Sort(names)
-	return errors.Join(err, fmt.Errorf("%w: asynq has %q", ErrNoQueue, names))
+	if err != nil {
+		return err
+	}
+	has := "none in this Redis"
+	if len(names) > 0 {
+		slices.Sort(names)
+		has = strings.Join(names, ", ")
+	}
+	return fmt.Errorf("%w: %q; asynq has %s", ErrNoQueue, queue, has)
 }
 
 func asynqNotes(ctx context.Context, rdb redis.UniversalClient, queue string, withRetries bool) (notes []string, err error) {

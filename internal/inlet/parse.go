@@ -260,6 +260,9 @@ func asHeader(f *operate.Fault) *operate.Fault {
 	case "id", "key", "topic", "in", "at", "conflict", "late", "tags":
 		named := *f
 		named.Field = "delay-" + field
+		if said, ok := strings.CutPrefix(f.Detail, field+" "); ok {
+			named.Detail = named.Field + " " + said
+		}
 		return &named
 	case "tag":
 		named := *f

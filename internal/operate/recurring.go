@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
-	"github.com/delaybridge/delaybridge/internal/config"
 )
 
 // Recurring is a recurring schedule as callers set it.
@@ -55,8 +54,8 @@ func (r *Recurring) parse(name string) (all delay.Recurring, err error) {
 	}
 	var jitter time.Duration
 	if r.Jitter != "" {
-		if jitter, err = config.ParseDuration(r.Jitter); err != nil {
-			return all, Invalid("jitter", "jitter "+err.Error())
+		if jitter, err = parseDuration("jitter", r.Jitter); err != nil {
+			return all, err
 		}
 	}
 	until, err := ParseTime("until", r.Until)

@@ -45,10 +45,8 @@ func (l *Late) parse() (delay.Late, error) {
 		return late, nil
 	}
 	var err error
-	if late.After, err = config.ParseDuration(l.After); err != nil {
-		return late, Invalid("late.after", "late.after "+err.Error())
-	}
-	return late, nil
+	late.After, err = parseDuration("late.after", l.After)
+	return late, err
 }
 
 // When says when a message is due.
@@ -65,9 +63,9 @@ func (w When) Parse() (delay.When, error) {
 	if err != nil || w.Spread == "" {
 		return when, err
 	}
-	over, err := config.ParseDuration(w.Spread)
+	over, err := parseDuration("spread", w.Spread)
 	if err != nil {
-		return delay.When{}, Invalid("spread", "spread "+err.Error())
+		return delay.When{}, err
 	}
 	return when.Spread(over), nil
 }
@@ -75,12 +73,21 @@ func (w When) Parse() (delay.When, error) {
 // ParseDelay reads how long from now something is due. What should be due in the past, as
 // a time may be that has passed meanwhile, is a mistake as a delay.
 func ParseDelay(field, text string) (time.Duration, error) {
-	d, err := config.ParseDuration(text)
+	d, err := parseDuration(field, text)
 	if err != nil {
-		return 0, Invalid(field, field+" "+err.Error())
+		return 0, err
 	}
 	if d < 0 {
 		return 0, Invalid(field, fmt.Sprintf("%s %q: must be 0s or more", field, text))
+	}
+	return d, nil
+}
+
+// parseDuration reads the duration of a field.
+func parseDuration(field, text string) (time.Duration, error) {
+	d, err := config.ParseDuration(text)
+	if err != nil {
+		return 0, Invalid(field, fmt.Sprintf("%s %.64q %s", field, text, err))
 	}
 	return d, nil
 }
@@ -108,7 +115,7 @@ func (w When) instant() (delay.When, error) {
 	}
 	at, err := time.Parse(time.RFC3339, w.At)
 	if err != nil {
-		return delay.When{}, Invalid("at", "at is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z")
+		return delay.When{}, Invalid("at", notATime("at", w.At))
 	}
 	return delay.At(at), nil
 }
@@ -120,9 +127,9 @@ func (s *Schedule) parse() (delay.Request, error) {
 		return delay.Request{}, err
 	}
 	if s.MaxWait != "" {
-		bound, err := config.ParseDuration(s.MaxWait)
+		bound, err := parseDuration("max_wait", s.MaxWait)
 		if err != nil {
-			return delay.Request{}, Invalid("max_wait", "max_wait "+err.Error())
+			return delay.Request{}, err
 		}
 		when = when.MaxWait(bound)
 	}
