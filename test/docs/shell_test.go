@@ -105,7 +105,7 @@ func (s *shell) save(b block) {
 // clone that is not the folder in which is typed, the process that runs.
 func (s *shell) here(text string) string {
 	for _, usual := range slices.Sorted(maps.Keys(s.ports)) {
-		local := regexp.MustCompile(`\b(127\.0\.0\.1|localhost|port)([: ])` + usual + `\b`)
+		local := regexp.MustCompile(`\b(127\.0\.0\.1|localhost|port)([:/ ])` + usual + `\b`)
 		text = local.ReplaceAllString(text, "${1}${2}"+s.ports[usual])
 	}
 	text = regexp.MustCompile(`\bPID\b`).ReplaceAllString(text, "$$!")
@@ -150,9 +150,9 @@ var (
 	background = regexp.MustCompile(`&(?:\s+#.*)?$`)
 	redirected = regexp.MustCompile(`> *(\S+)`)
 	// harmless is what may be typed on any machine, whatever follows.
-	harmless = regexp.MustCompile(`^(?:(?:\./)?bridge|awk|cat|curl|echo|export|for|go|kill|sed) |^\w+=\S+`)
+	harmless = regexp.MustCompile(`^(?:(?:\./)?bridge|ask|awk|cat|curl|echo|export|for|go|grep|kill|sed) |^\w+=\S+|^ask\(\) \{`)
 	// look is a command that only looks: who does not see yet what comes by itself looks again.
-	look = regexp.MustCompile(`^(?:(?:\S*/)?bridge (?:check|stats|list|get|shards list|dead list|jobs list|ready)\b|curl -s \S+$)`)
+	look = regexp.MustCompile(`^(?:(?:\S*/)?bridge (?:check|stats|list|get|shards list|dead list|jobs list|ready|inlets|recurring list)\b|curl -s \S+$|grep )`)
 )
 
 // typeIn does what a reader of the page does with a command.
@@ -215,7 +215,7 @@ var (
 	passing = regexp.MustCompile(`(?m)^.*; now at .*\n?`)
 	// changing is what cannot be the same twice: ids, times, how long something took or is ahead,
 	// estimates of bytes, which of many died first.
-	changing = regexp.MustCompile(`\bpush-\d+\b|\b01[0-9A-HJKMNP-TV-Z]{24}\b|\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?Z|\(in [^)]*\)|\b\d+(\.\d+)? ([KMG]i)?B\b|\b\d+%|\b\d+(\.\d+)?(ns|us|µs|ms|s|m|h)\b`)
+	changing = regexp.MustCompile(`\b\d\d:\d\d:\d\d\.\d{3} |\b\d+ ms late\b|\bpush-\d+\b|\b01[0-9A-HJKMNP-TV-Z]{24}\b|\b\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?Z|\(in [^)]*\)|\b\d+(\.\d+)? ([KMG]i)?B\b|\b\d+%|\b\d+(\.\d+)?(ns|us|µs|ms|s|m|h)\b`)
 	blanks   = regexp.MustCompile(`\s+`)
 )
 
