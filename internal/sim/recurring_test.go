@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +22,8 @@ import (
 // series is what callers have asked of the recurring schedule of a name.
 type series struct {
 	name    string
-	changes []*seriesCall // in the order in which they began
+	changes []*seriesCall      // in the order in which they began
+	made    map[string][]*life // firings, by id
 }
 
 // seriesCall is one call about a recurring schedule.
@@ -31,6 +33,7 @@ type seriesCall struct {
 	began  time.Duration // and ended: negative while it is under way
 	ended  time.Duration
 	isDone bool // it was answered that it is done, or that there is no such schedule
+	isNone bool // the latter
 }
 
 // edition is what a recurring schedule was set to; its body names it.
@@ -39,6 +42,7 @@ type edition struct {
 
 	of    *series
 	every time.Duration
+	dues  map[string]int64 // of firings, by id
 }
 
 // newPlanner makes what plans firings in a bridge.
@@ -59,18 +63,22 @@ func (noObserver) RecurringFirings(string, int64, int64) {}
 // recurrings has a few callers set a recurring schedule, and pause, resume, change and delete it.
 func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) {
 	until := w.now() + lasts
-	of := &series{name: fmt.Sprintf("n%d", random.IntN(3))}
+	of := &series{name: fmt.Sprintf("n%d", random.IntN(3)), made: map[string][]*life{}}
 	if known := w.model.series[of.name]; known != nil {
 		of = known
 	}
 	w.model.series[of.name] = of
+	if random.IntN(3) == 0 { // Of a call, a run comes when others have been answered.
+		focus := 3 + random.IntN(2)
+		w.during("redis flaky", lasts, func() { w.redis.isFlaky, w.redis.focus = true, focus }, func() { w.redis.isFlaky = false })
+	}
 	for i := range 1 + random.IntN(3) {
 		a := &actor{w, fmt.Sprintf("recurring%d-%d", d.index, i), rand.New(rand.NewPCG(d.seed, uint64(i)))}
 		w.after(between(random, time.Millisecond, time.Second), "", func() {
 			w.plan.actors.Go(func() {
 				last := a.edition(of)
 				for a.w.now() < until && !a.w.healed && !a.w.isOver {
-					c := &seriesCall{verb: []string{"set", "set", "set", "set", "pause", "resume", "resume", "delete"}[a.random.IntN(8)]}
+					c := &seriesCall{verb: []string{"set", "set", "set", "pause", "resume", "resume", "delete", "delete"}[a.random.IntN(8)]}
 					if c.verb == "set" {
 						if a.chance(2) { // Else again, as a program does each time that it starts.
 							last = a.edition(of)
@@ -78,6 +86,10 @@ func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) 
 						c.set = last
 					}
 					_ = a.changes(c, of) // The series has it.
+					if c.verb == "pause" || a.chance(3) {
+						// Firings fall into it, those that jitter puts off, too.
+						a.rest(between(a.random, 2*time.Second, 20*time.Second))
+					}
 					a.rest(between(a.random, 10*time.Millisecond, 10*time.Second))
 				}
 			})
@@ -87,7 +99,10 @@ func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) 
 
 // edition makes another edition of a schedule.
 func (a *actor) edition(of *series) *edition {
-	e := &edition{of: of, every: time.Duration(1+a.random.IntN(10)) * time.Second}
+	e := &edition{of: of, every: time.Duration(1+a.random.IntN(20)) * time.Second, dues: map[string]int64{}}
+	if a.chance(3) { // A firing is due while somebody changes the schedule, and the next edition has one at that time, too.
+		e.every = time.Second
+	}
 	e.Recurring = delay.Recurring{
 		Name: of.name, Cron: "@every " + e.every.String(),
 		Missed:  []delay.Missed{delay.SkipMissed, delay.OnceMissed, delay.CatchUpMissed}[a.random.IntN(3)],
@@ -99,10 +114,13 @@ func (a *actor) edition(of *series) *edition {
 	if a.chance(2) {
 		e.Message.Key = fmt.Sprintf("k%d", a.random.IntN(4))
 	}
-	if a.chance(3) {
-		e.Jitter = time.Duration(1+a.random.IntN(999)) * time.Millisecond
+	if a.chance(2) {
+		e.Jitter = []time.Duration{e.every, time.Duration(1+a.random.IntN(999)) * time.Millisecond}[a.random.IntN(2)]
 	}
 	a.in("makes an edition", func() {
+		if a.chance(4) {
+			e.Until = a.w.redis.clock().Add(between(a.random, 2*time.Second, time.Minute))
+		}
 		m := a.w.model
 		body := fmt.Sprintf("~%07d", len(m.editions)+1)
 		e.Message.Body, m.editions[body] = []byte(body), e
@@ -133,10 +151,14 @@ func (a *actor) changes(c *seriesCall, of *series) error {
 		err = client.DeleteRecurring(ctx, of.name)
 	}
 	a.answered(call, err)
-	if errors.Is(err, delay.ErrNotFound) {
+	if c.isNone = errors.Is(err, delay.ErrNotFound); c.isNone {
 		err = nil
 	}
-	a.in("has changed", func() { c.ended, c.isDone = a.w.now(), err == nil })
+	a.in("has changed", func() {
+		if c.ended, c.isDone = a.w.now(), err == nil; c.isDone {
+			a.w.model.areEnded(of, c)
+		}
+	})
 	return err
 }
 
@@ -176,6 +198,19 @@ func (s *series) isOver(set *seriesCall) bool {
 		}
 	}
 	return false
+}
+
+// isPaused reports whether there is no firing at that time, because of a pause that was answered before: none ends it.
+func (s *series) isPaused(at time.Duration) bool {
+	return slices.ContainsFunc(s.changes, func(p *seriesCall) bool {
+		if p.verb != "pause" || !p.isDone || p.isNone || p.ended < 0 || p.ended >= at {
+			return false
+		}
+		return !slices.ContainsFunc(s.changes, func(c *seriesCall) bool {
+			mayBeLater := c.ended < 0 || c.ended > p.began
+			return (c.verb == "resume" || c.verb == "delete") && mayBeLater && c.began < at
+		})
+	})
 }
 
 // mayEnd reports whether somebody has begun what ends firings of the edition, or, of nil, of any.
@@ -255,6 +290,79 @@ func (m *model) firingCame(l *life, score int64) {
 	if !l.edition.mayFire() && !m.clockWasSet(m.w.now()-2*time.Minute) {
 		m.w.fail("recurring: %s is made, and whoever has ended that was answered", l)
 	}
+	m.isInTime(l, at, score)
+	m.isOnlyOne(l)
+	m.isWrittenDown(l, at)
+}
+
+// isInTime judges when a firing is, and when it is due: not after the end, nor in a pause, and whoever plans it always at the same time.
+func (m *model) isInTime(l *life, at time.Time, score int64) {
+	e := l.edition
+	if !e.Until.IsZero() && at.After(e.Until) {
+		m.w.fail("recurring: %s is made, and the last one may be at %s", l, m.stamp(e.Until))
+	}
+	if e.of.isPaused(at.Sub(m.w.began)) && !m.was(0, "clock", "wipe") {
+		m.w.fail("recurring: %s is made, and it was paused then", l)
+	}
+	if was, isAgain := e.dues[l.id]; isAgain && was != score {
+		m.w.fail("recurring: %s is due at %s, and was at %s before", l, m.stamp(time.UnixMilli(score)), m.stamp(time.UnixMilli(was)))
+	}
+	e.dues[l.id] = score
+}
+
+// isOnlyOne judges that a firing is one message: a later revision of the schedule makes it again only if it did not come. It may
+// come of both where a set is under way when it is due, see docs/recurring.md.
+func (m *model) isOnlyOne(l *life) {
+	of, due := l.edition.of, l.promise.at.Sub(m.w.began)
+	isSet := func(c *seriesCall) bool {
+		return c.verb == "set" && c.began <= due && (!c.isDone || c.ended < 0 || c.ended >= due-l.edition.Jitter)
+	}
+	for _, other := range of.made[l.id] {
+		if other.hasCopy() && !other.isLoose && !slices.ContainsFunc(of.changes, isSet) && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
+			m.w.fail("recurring: %s is made, and %s was published", l, other)
+		}
+	}
+	of.made[l.id] = append(of.made[l.id], l)
+}
+
+// isWrittenDown judges that a firing was decided before it is made, and that what was missed comes only as far as it is to.
+func (m *model) isWrittenDown(l *life, at time.Time) {
+	e, r := l.edition, storerecurring.Record{}
+	text, _ := m.w.redis.server.field(m.w.plan.operator.queue.Keys().Recurring(), e.Name)
+	if json.Unmarshal([]byte(text), &r) != nil || string(r.Body) != l.body || !r.Paused.IsZero() || r.IsDeleted || r.Stale != nil {
+		return // Another change is in force.
+	}
+	if !slices.Contains(r.Pending, at.Unix()) {
+		m.w.fail("recurring: %s is made, and nobody has written down that it is next", l)
+	}
+	missed := 0
+	for _, second := range r.Pending {
+		if at := time.Unix(second, 0); at.Before(r.DecidedAt.Add(-time.Minute)) {
+			missed++
+			next := at.Add(e.every)
+			if !next.After(r.Planned) && !slices.Contains(r.Pending, next.Unix()) && e.of.made[storerecurring.FiringID(e.Name, next.Unix())] == nil {
+				m.w.fail("recurring: %s was missed and comes, and the one after it does not", l)
+			}
+		}
+	}
+	if most := map[delay.Missed]int{delay.OnceMissed: 1, delay.CatchUpMissed: e.CatchUp}[e.Missed]; missed > most {
+		m.w.fail("recurring: %s is made, and with it %d that were missed, of which %d may come", l, missed, most)
+	}
+}
+
+// areEnded judges what a change has left that was answered: nothing of what it ends waits that is not due yet.
+func (m *model) areEnded(of *series, c *seriesCall) {
+	if m.was(c.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
+		return
+	}
+	for _, id := range sortedKeys(of.made) {
+		for _, l := range of.made[id] {
+			isWaiting := slices.ContainsFunc(m.identity(l.member).places, func(p *place) bool { return p.now.life == l && p.now.state == waiting })
+			if isWaiting && l.isFixed && l.promise.at.After(m.w.redis.clock()) && !l.edition.mayFire() {
+				m.w.fail("recurring: a %s was answered, and %s waits", c.verb, l)
+			}
+		}
+	}
 }
 
 // firingLeft judges that a firing is cancelled: it is one of an edition that somebody has ended.
@@ -267,7 +375,7 @@ func (m *model) firingLeft(l *life, by string) {
 	}
 }
 
-// stillFires looks whether all firings of these ten seconds have come, long after all trouble was over.
+// stillFires looks whether all firings of these seconds have come, long after all trouble was over.
 func (a *actor) stillFires() {
 	m := a.w.model
 	for _, name := range sortedKeys(m.series) {
@@ -292,10 +400,14 @@ func (a *actor) stillFires() {
 				return // What was in the future then may be missed.
 			}
 			now := a.w.redis.clock()
-			for at := is.SetAt.Truncate(time.Second).Add(e.every); at.Before(now.Add(-2 * time.Second)); at = at.Add(e.every) {
+			end := now.Add(-2*time.Second - e.Jitter)
+			if !is.Until.IsZero() && is.Until.Before(end) {
+				end = is.Until
+			}
+			for at := is.SetAt.Truncate(time.Second).Add(e.every); at.Before(end); at = at.Add(e.every) {
 				member := message.Member(storerecurring.FiringID(name, at.Unix()), e.Message.Key)
 				l := m.firings[member+string(e.Message.Body)]
-				if at.After(now.Add(-12*time.Second)) && (l == nil || !l.hasCopy() && !l.isDead && !l.mayBeLate) {
+				if at.After(now.Add(-25*time.Second)) && (l == nil || !l.hasCopy() && !l.isDead && !l.mayBeLate) {
 					a.w.fail("recurring: %q of %s has not come", member, e.Message.Body)
 				}
 			}

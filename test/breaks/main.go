@@ -4,7 +4,7 @@
 //
 //	go run ./test/breaks -seeds 300
 //
-// With -tests, faults that survive are also tried with the tests of their package, which need servers:
+// With -tests, faults that survive are also tried with the tests of their package, which need servers, and those that fail count as found:
 // .cache/bin/services go run ./test/breaks -tests.
 //
 // The faults are in breaks.txt: the rule, a name, the file, the text in it, and the text that
@@ -105,7 +105,10 @@ func run(ctx context.Context, seeds, few, jobs int, only string, tests bool) err
 	for _, f := range left {
 		by := ""
 		if tests && ctx.Err() == nil {
-			by = f.testedBy(ctx, dir)
+			var isFound bool
+			if by, isFound = f.testedBy(ctx, dir); isFound {
+				found++
+			}
 		}
 		fmt.Printf("SURVIVES %-12s %-75s %s\n", f.Head, f.Name, by)
 	}
@@ -192,11 +195,11 @@ func (f *fault) try(ctx context.Context, dir, own string, from, to int, again bo
 	return tryIn(ctx, overlay, filepath.Join(own, "sim.test"), simulation, from, to)
 }
 
-// testedBy says which test of the part of the product fails with the fault.
-func (f *fault) testedBy(ctx context.Context, dir string) string {
+// testedBy says which test of the part of the product fails with the fault, if one does.
+func (f *fault) testedBy(ctx context.Context, dir string) (told string, isFound bool) {
 	overlay, err := f.Write("", dir)
 	if err != nil {
-		return err.Error()
+		return err.Error(), false
 	}
 	tested := part.FindString(f.Changes[0].File) + "/..."
 	// TestLongestScripts knows the scripts by their texts.
@@ -204,15 +207,15 @@ func (f *fault) testedBy(ctx context.Context, dir string) string {
 		"github.com/delaybridge/delaybridge/"+tested).CombinedOutput()
 	switch test := failedTest.FindSubmatch(out); {
 	case err == nil:
-		return "and the tests of " + tested
+		return "and the tests of " + tested, false
 	case test != nil:
-		return "but " + string(test[1]) + " of " + tested + " fails"
+		return "but " + string(test[1]) + " of " + tested + " fails", true
 	}
-	return fmt.Sprintf("%v: %s", err, out[:min(len(out), 300)])
+	return fmt.Sprintf("%v: %s", err, out[:min(len(out), 300)]), false
 }
 
 // part is the part of the product that a file belongs to.
-var part = regexp.MustCompile(`^.*?(poller|outbox|store|jobs|membership|window)`)
+var part = regexp.MustCompile(`^.*?(poller|outbox|store/recurring|store|jobs|membership|window)`)
 
 var failedTest = regexp.MustCompile(`--- FAIL: (\S+)`)
 
