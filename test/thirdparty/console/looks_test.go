@@ -276,6 +276,7 @@ func (b *browser) openBusy(page string) {
 	b.t.Helper()
 	b.open(page, "queue", "orders", "id", "order-4201/timeout", "key", "customer-1")
 	b.until(fmt.Sprintf(`document.querySelector(%q) !== null`, pages[page]))
+	b.until(`!document.querySelector('main').innerText.includes('Looking …')`)
 }
 
 // begun begins a job, which is in the list of jobs and in the audit.
@@ -306,6 +307,8 @@ func TestLooks(t *testing.T) {
 				b.openBusy(page)
 				b.check(page, size[0])
 				if *screens != "" {
+					b.until(`document.querySelector('header').innerText.includes('live')`)
+					b.until(`![...document.querySelectorAll('main dt')].some((e) => e.innerText === 'Scheduled' && e.nextElementSibling.innerText === '–')`)
 					b.picture(page, scheme, size[0])
 				}
 			}
