@@ -68,17 +68,20 @@ func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) 
 		of = known
 	}
 	w.model.series[of.name] = of
-	if random.IntN(3) == 0 { // Of a call, a run comes when others have been answered.
-		focus := 3 + random.IntN(2)
-		w.during("redis flaky", lasts, func() { w.redis.isFlaky, w.redis.focus = true, focus }, func() { w.redis.isFlaky = false })
+	if random.IntN(2) == 0 { // Of a call, a run comes when others have been answered.
+		const onceMore = 4
+		w.during("redis flaky", lasts, func() { w.redis.isFlaky, w.redis.focus = true, onceMore }, func() { w.redis.isFlaky = false })
 	}
 	for i := range 1 + random.IntN(3) {
 		a := &actor{w, fmt.Sprintf("recurring%d-%d", d.index, i), rand.New(rand.NewPCG(d.seed, uint64(i)))}
 		w.after(between(random, time.Millisecond, time.Second), "", func() {
 			w.plan.actors.Go(func() {
-				last := a.edition(of)
+				last, was := a.edition(of), ""
 				for a.w.now() < until && !a.w.healed && !a.w.isOver {
 					c := &seriesCall{verb: []string{"set", "set", "set", "pause", "resume", "resume", "delete", "delete"}[a.random.IntN(8)]}
+					if then := map[string]string{"set": "delete", "pause": "resume"}[was]; then != "" && a.chance(3) { // It was tried out.
+						c.verb = then
+					}
 					if c.verb == "set" {
 						if a.chance(2) { // Else again, as a program does each time that it starts.
 							last = a.edition(of)
@@ -86,7 +89,7 @@ func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) 
 						c.set = last
 					}
 					_ = a.changes(c, of) // The series has it.
-					if c.verb == "pause" || a.chance(3) {
+					if was = c.verb; was == "pause" || was != "set" && a.chance(3) {
 						// Firings fall into it, those that jitter puts off, too.
 						a.rest(between(a.random, 2*time.Second, 20*time.Second))
 					}
