@@ -65,7 +65,8 @@ func newTimetable(expression, zone string, anchor, until time.Time) (*timetable,
 	}
 	parsed, err := parser.Parse(expression)
 	if err != nil {
-		return refused("five fields (minute, hour, day of the month, month, day of the week), @hourly and the like, or @every 90s: " + err.Error())
+		reason, _, _ := strings.Cut(err.Error(), ": strconv.") // What Go says of a number is no news.
+		return refused("five fields (minute, hour, day of the month, month, day of the week), @hourly and the like, or @every 90s: " + reason)
 	}
 	t.walls, _ = parsed.(*cron.SpecSchedule)
 	t.walls.Location = time.UTC

@@ -176,6 +176,7 @@ func TestRefusedExpressions(t *testing.T) {
 		{"@reboot", "", "cron"},
 		{"TZ=UTC * * * * *", "", "cron"},
 		{"H * * * *", "", "cron"},
+		{"0 20 * * FOO", "", "cron"},
 		{"0 0 L * *", "", "cron"},
 		{"*/0 * * * *", "", "cron"},
 		{"* * * * *", "Mars/Olympus", "zone"},
@@ -186,5 +187,6 @@ func TestRefusedExpressions(t *testing.T) {
 		var invalid *message.InvalidError
 		require.ErrorAs(t, err, &invalid, fmt.Sprint(i, c))
 		require.Equal(t, c[2], invalid.Field)
+		require.NotContains(t, invalid.Error(), "strconv")
 	}
 }
