@@ -43,6 +43,7 @@ const (
 	needsCollector  = "it needs a collector; test/tracing has one"
 	needsClient     = "it needs a client of the broker; internal/inlet has one of each"
 	needsOrigin     = "it needs what people move from; test/thirdparty/bench/migrate has it"
+	needsNode       = "it needs Node and its registry; make sdk-typescript packs and installs"
 	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
 )
 
@@ -111,6 +112,9 @@ var untyped = map[string]map[string][]string{
 		},
 	},
 	"docs/sdk/python.md": {needsModule: {"pip install ./sdk/python"}},
+	"docs/sdk/typescript.md": {
+		needsNode: {"(cd sdk/typescript && npm ci && npm pack)", "npm install ./sdk/typescript/delaybridge-0.1.0.tgz"},
+	},
 	"docs/sinks/redis.md": {
 		needsRedis: {
 			"redis-cli XGROUP CREATE order.timeout billing '$' MKSTREAM",

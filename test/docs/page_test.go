@@ -23,7 +23,7 @@ var (
 	fence = regexp.MustCompile("^ *```(\\w*)$")
 	// shells are the languages of blocks that are typed, shown those of blocks that are not.
 	shells = []string{"", "sh", "bash", "shell", "console"}
-	shown  = []string{"text", "go", "yaml", "js", "json", "sql", "python"}
+	shown  = []string{"text", "go", "yaml", "js", "json", "sql", "python", "ts"}
 	// comment is what follows a command, or stands for one.
 	comment = regexp.MustCompile(`(?:^|\s+)# .*$`)
 )
