@@ -33,13 +33,18 @@ type Work struct {
 // LockHeads locks a batch of a queue's pending messages' rows that are due within the
 // horizon. It skips those that another transaction has locked, and blocked ones. Rows
 // with pending operations are left to [Tx.LockOperations]; otherwise two lanes might
-// hold one half each of an identity, again and again.
+// hold one half each of an identity, again and again, and a message be published that
+// its own transaction has cancelled.
 func (t *Tx) LockHeads(ctx context.Context, w Work) ([]*Row, error) {
 	rows, err := t.db.rows(ctx, t.tx, t.headsQuery(w))
 	if err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}
-	return rows, nil
+	if w.Operations || len(rows) == 0 {
+		return rows, nil
+	}
+	// Some may have come since the look, perhaps with their messages.
+	return t.unoperated(ctx, rows)
 }
 
 // headsQuery is the statement of LockHeads.
