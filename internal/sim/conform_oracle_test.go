@@ -760,7 +760,7 @@ func (v *reschedule) missing(o *oracle, r move) (store.Code, int64) {
 		return store.NotFound, 0
 	}
 	if own := o.fate(r.Row, 9, ""); own != store.NotFound { // This call was done, and the message has ended since.
-		return done(own == store.EndedMaybe), r.When.Ms
+		return done(own != store.EndedCancelled), r.When.Ms // Nobody knows whether a copy was out before the one that was published.
 	}
 	code := o.fate(r.Target, 9, "")
 	if code == store.NotFound && v.Last {

@@ -76,7 +76,8 @@ func (q *Rows) CancelRow(ctx context.Context, o Operation) Answer {
 
 // RescheduleRow is [Producer.Reschedule] for a row, see [Rows.CancelRow]. Done and
 // DoneMaybePublished: Token is the one in force from now on. NotFound: nothing is
-// here, and the target has ended; put the row under Token.
+// here, and the target has ended; put the row under Token. From a minute after it took effect on, it is
+// DoneMaybePublished if the message was published since: nobody knows any more whether a copy was out before.
 func (q *Rows) RescheduleRow(ctx context.Context, o Operation, due time.Time) Answer {
 	c := o.call()
 	c.params.when = at(due)

@@ -128,7 +128,7 @@ func TestRescheduleRow(t *testing.T) {
 			require.Equal(s, store.Done, s.rescheduleRow(after, next, rowDue), "what it had answered")
 			require.Equal(s, store.EndedPublished, s.rescheduleRow(rowToken(4), after, rowDue))
 			s.forgotten()
-			require.Equal(s, store.Done, s.rescheduleRow(after, next, rowDue), "its token was in force, says the ledger")
+			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(after, next, rowDue), "its token was in force, says the ledger, and not whether a copy was out before")
 			told := s.ledger()
 			require.Len(s, told, 1)
 			require.Equal(s, store.FatePublished, told[after].What)
@@ -166,6 +166,21 @@ func TestRescheduleRow(t *testing.T) {
 			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, farAhead))
 			require.Equal(s, store.DoneMaybePublished, s.cancelRow(after, next))
 			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, farAhead), "again, after its end")
+		},
+		"maybe published, and once more since": func(s *outboxScene) {
+			s.puts(store.Created)
+			s.b.finish(unknown)
+			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, rowDue))
+			s.b.finish(acked)
+			s.forgotten()
+			require.Equal(s, store.DoneMaybePublished, s.rescheduleRow(next, s.t, rowDue), "the first copy was out before")
+		},
+		"cancelled since": func(s *outboxScene) {
+			s.puts(store.Created)
+			require.Equal(s, store.Done, s.rescheduleRow(next, s.t, farAhead))
+			require.Equal(s, store.Done, cancel(s, s.q, s.row))
+			s.forgotten()
+			require.Equal(s, store.Done, s.rescheduleRow(next, s.t, farAhead), "no copy was out, says the ledger")
 		},
 		"dead": func(s *outboxScene) {
 			s.puts(store.Created)

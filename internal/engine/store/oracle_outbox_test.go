@@ -167,7 +167,7 @@ func (o *oracle) rescheduleRow(member, token, target string, due int64) store.Co
 		return done(e)
 	case e == nil:
 		switch code, _ := o.rows.fate(token, nil, 9); {
-		case code == store.EndedMaybe:
+		case code == store.EndedMaybe, code == store.EndedPublished:
 			return store.DoneMaybePublished
 		case code != 0 && !o.endsIn(token, "n"):
 			return store.Done

@@ -61,7 +61,8 @@ local function reschedule(token, id, when, row, target, life)
   if stored and not waits and not dead then return 3, 0 end
   if not ended then
     local own = row and fate(row, 8)
-    if own then return own == 17 and 9 or 7, tonumber(when) end
+    -- This was done, and the message has ended since. If it was published, nobody knows any more whether a copy was out before.
+    if own then return own == 14 and 7 or 9, tonumber(when) end
     local code = row and fate(target, 8) or 8
     if code == 8 and target ~= '' and ARGV[5] == '1' then
       redis.call('ZREM', KEYS[7], '')
