@@ -54,6 +54,7 @@ type fleet struct {
 	all    []*bridge
 	ever   []*bridge // those that have ended, too
 	begun  int
+	weak   time.Duration // until then, the first that takes a shard over is held up
 	policy poller.Policy
 }
 

@@ -16,6 +16,7 @@ type broker struct {
 	w      *world
 	modes  map[string]string // of topics, what is the matter with them
 	isDown bool
+	isSlow bool
 }
 
 func (b *broker) start(w *world) { b.w, b.modes = w, map[string]string{} }
@@ -160,7 +161,11 @@ func (b *broker) decide(m *message.Message) (took time.Duration, o sinks.Outcome
 		}
 		return took, sinks.FailedWhole(sinks.Unavailable, sinks.ReasonConnection, errBroker), false
 	}
-	switch b.modes[m.Topic] {
+	mode := b.modes[m.Topic]
+	if mode == "" && b.isSlow {
+		mode = "slow"
+	}
+	switch mode {
 	case "hang":
 		return 10 * time.Second, fail(sinks.Unknown, sinks.ReasonTimeout), w.chance(2)
 	case "full":

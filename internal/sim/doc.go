@@ -14,8 +14,8 @@
 // settler, auditor and consumer of compensation messages. The database is simulated, too: SQLite runs the statements for MySQL,
 // and database_test.go isolates transactions and locks rows; TestRealDatabase compares it with MariaDB.
 // PostgreSQL's dialect and snapshots of a whole transaction (REPEATABLE READ) are not simulated. A sixth of the stories is about the
-// outbox alone: Redis loses nothing, and two callers write about one row when it is due. Before the night, bridges hardly ever
-// commit what an operation has done, so Redis has done it and no row says so, and in the morning Redis has forgotten it.
+// outbox alone: Redis loses nothing by day, and two callers write about one row when it is due. Before the night, bridges hardly ever
+// commit what an operation has done, so Redis has done it and no row says so, and in the morning Redis has forgotten it, or has lost everything.
 //
 // Everything that happens is an event in one queue, see [world]. Between two events the world waits
 // until every goroutine waits for it. So goroutines never race for anything that matters, and
@@ -53,7 +53,7 @@
 // messages that had changed since then, and for nothing else; a failover takes back nothing that was
 // confirmed as durable. A settle may change only what is in flight under its claim (I5), and what
 // a command counts must be what it did (I6, I14). In stories in which only some topics at the broker fail,
-// the others are published all the same (I8). The rules for each script, by what Redis had before
+// the others are published all the same, as fast as the rates allow (I8). The rules for each script, by what Redis had before
 // it ran, are in rules_test.go: that one bridge holds a shard, or that a run has its span, shows nowhere
 // else while another rule compensates for it. No script may fail.
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/poller"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
@@ -40,6 +41,8 @@ type model struct {
 	firings    map[string]*life         // by member and body
 	ranFirst   map[string]int64         // by the token of a call: when its first run took effect, by Redis' clock
 	rule       func(reply []any)        // of the script that runs, nil if it has none
+	rated      []rated                  // the rates
+	handed     []time.Duration          // when a message was handed to the broker
 	traces     *recorder
 }
 
@@ -90,9 +93,10 @@ type life struct {
 	isOfJob    bool // a job has moved it
 	isLost     bool // Redis has lost it, and nothing came back from before: a row's message is put back, and marked
 
-	revision    int64 // the last reschedule by a row that was done
-	isMarked    bool  // from the start: a copy may have been out then
-	isTakenBack bool  // the transaction of its row has done something about it
+	revision int64           // the last reschedule by a row that was done
+	isMarked bool            // from the start: a copy may have been out then
+	takenBy  []int64         // rows by which the transaction of its row has done something about it
+	wasOutAs map[string]bool // a copy was out when it was moved to that token
 }
 
 // copied is one handing over to the broker.
@@ -101,6 +105,12 @@ type copied struct {
 	attempt int
 	began   time.Duration
 	stored  time.Duration // negative: not
+}
+
+// rated are rates from then on.
+type rated struct {
+	at time.Duration
+	poller.Rates
 }
 
 // claimCount is how many claims one host has made of one shard in a second.
@@ -128,7 +138,7 @@ const bodyLength = 8
 func (m *model) asks(id, key, topic string, tags []string) *life {
 	l := &life{
 		body: fmt.Sprintf("#%07d", len(m.lives)+1), id: id, key: key, topic: topic, member: message.Member(id, key), tags: tags,
-		began: m.w.now(), accepted: -1, claimedAt: -1, cameAt: -1, isFixed: true,
+		began: m.w.now(), accepted: -1, claimedAt: -1, cameAt: -1, isFixed: true, wasOutAs: map[string]bool{},
 	}
 	m.lives = append(m.lives, l)
 	m.byBody[l.body] = l
@@ -255,6 +265,7 @@ func (m *model) held(tag string, e effect) {
 	}
 	if was != "" && !m.w.healed {
 		m.w.during("takeover", lease, func() {}, func() {})
+		m.w.tookOver(m.w.redis.server.by)
 	}
 	m.changes[tag] = append(m.changes[tag], m.w.now())
 }
@@ -389,7 +400,7 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 		m.w.fail("I11: %s is published though its call had failed", l)
 	}
 	since := m.w.now() - 2*time.Minute
-	if d := l.due(); !d.due.IsZero() && !m.clockWasSet(since) {
+	if d := l.dueAs(msg.DueAt); !d.due.IsZero() && !m.clockWasSet(since) {
 		if latest := m.w.redis.highest(d.at); latest.Before(d.due) {
 			m.w.fail("I2: %s is published at %s, due at %s", l, m.stamp(latest), m.stamp(d.due))
 		}
@@ -404,6 +415,7 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 		m.w.fail("I11: a publish of %s begins, which a %s has removed at %s", l, l.removed, l.removedAt)
 	}
 	m.isPrompt(l, isFirst)
+	m.handed = append(m.handed, m.w.now())
 	c.of, l.copies = l, append(l.copies, c)
 	return c
 }
@@ -433,9 +445,29 @@ func (m *model) isPrompt(l *life, isFirst bool) {
 	if at, ok := m.ailed[l.topic]; ok && at > since-30*time.Second || slices.ContainsFunc(m.changes[l.tag], func(at time.Duration) bool { return at > since-30*time.Second }) {
 		return
 	}
-	if late := now - since; late > m.promptness() && !w.isNight {
+	byRate, isRated := m.byRate(l.topic, since)
+	if late := now - since; !isRated && late > m.promptness()+byRate && !w.isNight {
 		w.fail("I8: %s is published %s late, and only other topics ail", l, late)
 	}
+}
+
+// byRate is how long the queue's rates may keep a message that came then: three times as long as all that was handed over since
+// takes by the least of them, because a shard has its part of a rate for a moment, needed or not. isRated: the topic has a rate of its own.
+func (m *model) byRate(topic string, since time.Duration) (takes time.Duration, isRated bool) {
+	least := 0
+	for i, r := range m.rated {
+		if i+1 < len(m.rated) && m.rated[i+1].at < since-m.promptness() {
+			continue
+		}
+		if isRated = isRated || r.Topics[topic] > 0; r.Messages > 0 && (least == 0 || r.Messages < least) {
+			least = r.Messages
+		}
+	}
+	from, _ := slices.BinarySearch(m.handed, since)
+	if least > 0 {
+		takes = 3 * time.Duration(1+len(m.handed)-from) * time.Second / time.Duration(least)
+	}
+	return takes, isRated
 }
 
 // stamp is an instant of Redis as the story tells instants.

@@ -292,7 +292,12 @@ func (e *redisEdge) asked(c *conn, commands [][]string) {
 	c.awaits()
 	there, back := w.between(100*time.Microsecond, 2*time.Millisecond), w.between(100*time.Microsecond, 2*time.Millisecond)
 	if e.isSlow {
-		there += time.Duration(w.random.Int64N(int64(1500 * time.Millisecond)))
+		late := time.Duration(w.random.Int64N(int64(1500 * time.Millisecond)))
+		if w.chance(3) {
+			back += late
+		} else {
+			there += late
+		}
 	}
 	there += max(0, c.h.stalled-w.now())
 	const late = 10 * time.Second

@@ -364,6 +364,9 @@ type boxStory struct {
 	id, key string
 	isHot   bool // what is done about it comes at about the time when it is due
 	isLate  bool // it is due now, or when the night is over
+	isFar   bool // it is due much later than it is cancelled beside its row
+
+	onlyEnds bool // it is to be cancelled, and nothing else
 }
 
 // boxBurst has callers write rows.
@@ -388,13 +391,20 @@ func (w *world) boxBurst(d *decision) {
 		s.actor = &actor{w, s.id, own}
 		w.model.identity(message.Member(s.id, s.key)).isOfRows = true
 		w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(s.live) })
-		if own.IntN(5) == 0 {
-			other := &boxStory{actor: &actor{w, s.id + "c", rand.New(rand.NewPCG(d.seed, uint64(200+i)))}, p: p, id: s.id, key: s.key}
-			w.after(between(own, time.Millisecond, 10*time.Second), "", func() { w.plan.actors.Go(other.meddle) })
+		beside := func(name string, number int, after time.Duration, lives func(*boxStory)) {
+			other := *s
+			other.actor = &actor{w, s.id + name, rand.New(rand.NewPCG(d.seed, uint64(number+i)))}
+			w.after(after, "", func() { w.plan.actors.Go(func() { lives(&other) }) })
+		}
+		if own.IntN(4) == 0 {
+			s.isFar = !s.isHot && own.IntN(2) == 0
+			beside("c", 200, time.Duration(own.Int64N(int64(8*time.Second))), (*boxStory).meddle)
 		}
 		if s.isHot || own.IntN(4) == 0 { // Two write about one identity.
-			other := &boxStory{actor: &actor{w, s.id + "b", rand.New(rand.NewPCG(d.seed, uint64(100+i)))}, p: p, id: s.id, key: s.key, isHot: s.isHot, isLate: s.isLate}
-			w.after(between(own, time.Millisecond, 3*time.Second), "", func() { w.plan.actors.Go(other.live) })
+			beside("b", 100, between(own, time.Millisecond, 3*time.Second), (*boxStory).live)
+		}
+		if d.kind == "lost shard" {
+			beside("d", 300, 6*time.Second+between(own, time.Millisecond, 2*time.Second), (*boxStory).regret)
 		}
 	}
 }
@@ -448,6 +458,12 @@ func (s *boxStory) meddle() {
 	}
 }
 
+// regret has it cancelled.
+func (s *boxStory) regret() {
+	s.onlyEnds = true
+	s.transact(false)
+}
+
 // transact does something about the identity in a transaction, and commits it or not.
 func (s *boxStory) transact(isFirst bool) {
 	limit := 60 * time.Second
@@ -465,7 +481,7 @@ func (s *boxStory) transact(isFirst bool) {
 	var through sdk.Tx = tx
 	for i := range 1 + s.random.IntN(2) {
 		var l *life
-		if isFirst && i == 0 || !s.isLate && (s.chance(4) || s.isHot && s.chance(3)) {
+		if isFirst && i == 0 || !s.isLate && !s.onlyEnds && (s.chance(4) || s.isHot && s.chance(3)) {
 			if tracked == nil && s.chance(2) {
 				tracked = s.p.boxes[delay.Reject].Track(tx)
 				through = tracked
@@ -517,6 +533,10 @@ func (s *boxStory) when() (delay.When, promise) {
 		}
 		return delay.After(d), promise{isDelay: true, delay: d}
 	}
+	if s.isFar {
+		d := between(s.random, 20*time.Second, 90*time.Second)
+		return delay.After(d), promise{isDelay: true, delay: d}
+	}
 	if s.isHot && !s.chance(8) {
 		d := between(s.random, time.Millisecond, 3*time.Second)
 		return delay.After(d), promise{isDelay: true, delay: d}
@@ -549,7 +569,11 @@ func (s *boxStory) schedule(ctx context.Context, tx sdk.Tx) (*life, error) {
 // operate writes a cancel or reschedule.
 func (s *boxStory) operate(ctx context.Context, tx sdk.Tx) (err error) {
 	ref, box := delay.Ref{ID: s.id, Key: s.key}, s.p.boxes[delay.Reject]
-	switch s.random.IntN(5) {
+	what := s.random.IntN(5)
+	if s.onlyEnds {
+		what = 0
+	}
+	switch what {
 	case 0, 1:
 		err = box.Cancel(ctx, tx, queueName, ref)
 		s.answered("write cancel", err)
@@ -716,7 +740,9 @@ func (m *model) operationRow(was, row simRow) {
 	case row.op == 1 && row.status == 3:
 		m.cancelledRow(l, row)
 	case row.op == 2 && row.status == 1 && l.rowEnd == "":
-		l.revision = row.number
+		if l.revision = row.number; l.wasOutAs[row.token] && !m.was(l.began, "clock", "database clock") {
+			m.w.fail("I11: row %d says that %s was rescheduled in time, and a copy was out", row.number, l)
+		}
 		if at := m.rows[row.target]; at != nil && at.token == row.token && !l.isMoved {
 			m.lastDue(l, row)
 		}
@@ -762,8 +788,10 @@ func (m *model) rowCame(p *place, before, now facts, script string) {
 		m.w.fail("I2: a %s brings %s, due at %s, which nobody had asked for", script, l, m.stamp(due))
 	case script == "put" && l.removed != "" && !l.isDead && !l.isLoose && !m.was(l.began, "clock"):
 		m.w.fail("I3: a put brings %s back, which a %s has ended at %s", l, l.removed, l.removedAt)
-	case l.isTakenBack && m.w.redis.server.by != nil && strings.HasPrefix(m.w.redis.server.by.name, "producer"):
+	case len(l.takenBy) > 0 && m.w.redis.server.by != nil && strings.HasPrefix(m.w.redis.server.by.name, "producer"):
 		m.w.fail("I12: a push brings %s, about which its transaction has done something else", l)
+	case m.isTakenBack(l, m.tokenAt(p)):
+		m.w.fail("I12: a %s brings %s, and what its transaction has done about it is pending", script, l)
 	}
 	attempts, _ := m.w.redis.server.field(p.base+"attempts", p.of.member)
 	fields := strings.Fields(attempts)
@@ -803,14 +831,27 @@ func (m *model) rowLeft(l *life, script, by string) {
 func (m *model) learns(l *life) {
 	began, wasNight := m.w.now(), m.w.isNight
 	m.w.after(2*patienceOfRows, "", func() {
-		if r := m.rows[l.row]; r != nil && r.status == 1 && !wasNight && !m.w.isNight && !m.was(began, conditions...) && !m.hasOperations(r) && m.w.database.server.locks[rowLock(r.number)] == nil {
+		switch r := m.rows[l.row]; {
+		case r == nil || r.status != 1 || l.removed != "cancel" || m.w.isOver:
+		case wasNight || m.w.isNight || m.was(began, delayRows...) || m.hasOperations(r) || m.w.database.server.locks[rowLock(r.number)] != nil:
+			m.learns(l)
+		default:
 			m.w.fail("I12: row %d has not been told since %s that its message was cancelled", r.number, began)
 		}
 	})
 }
 
+// delayRows are what may have bridges not tell a row for a while.
+var delayRows = []string{
+	"redis down", "redis flaky", "slow redis", "clock", "drain", "crash", "two holders", "stall", "takeover", "reshard", "restore", "wipe", "lost shard", "no replicas",
+	"database away", "database flaky", "slow database", "database clock",
+}
+
 // rowMoved judges that a message of an identity that has rows has another due time.
-func (m *model) rowMoved(l *life, due time.Time, at time.Duration, by string) {
+func (m *model) rowMoved(p *place, l *life, due time.Time, at time.Duration, by string) {
+	if l.hasCopy() {
+		l.wasOutAs[m.tokenAt(p)] = true
+	}
 	if m.isOfAJob(l, job.Reschedule, job.Redrive) {
 		l.wants, l.isOfJob = append(l.wants, due), true
 	}
@@ -823,7 +864,9 @@ func (m *model) rowMoved(l *life, due time.Time, at time.Duration, by string) {
 // asksFor notes what a row that is committed asks for.
 func (m *model) asksFor(row simRow) {
 	for _, other := range m.ofIdentity(row) {
-		other.isTakenBack = other.isTakenBack || other.accepted == m.w.now()
+		if other.accepted == m.w.now() {
+			other.takenBy = append(other.takenBy, row.number)
+		}
 		other.asked(row)
 	}
 }
@@ -940,10 +983,11 @@ func (m *model) untold(since time.Duration) {
 func (m *model) ackedLate(b *bridge, rows []store.RowFate) {
 	began := m.w.now()
 	m.w.after(lateRows, "", func() {
-		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "database flaky", "slow database", "restore", "wipe", "lost shard") {
+		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "slow database", "restore", "wipe", "lost shard") ||
+			m.was(began-hangs, "database flaky") { // Its pass may wait for an answer that was lost before.
 			return
 		}
-		if m.was(began, "redis down", "redis flaky", "slow redis") { // The settler's pass waits for Redis.
+		if m.was(began-5*time.Second, "redis down", "redis flaky", "slow redis") { // Likewise for Redis.
 			m.ackedLate(b, rows)
 			return
 		}
@@ -953,6 +997,22 @@ func (m *model) ackedLate(b *bridge, rows []store.RowFate) {
 				m.w.fail("I12: %s knows since %s that the message of row %d was published, and its status is %d", b.h.name, began, r.number, r.status)
 			}
 		}
+	})
+}
+
+// tokenAt is the token in force of what Redis has there.
+func (m *model) tokenAt(p *place) string {
+	stored, _ := m.w.redis.server.field(p.base+"msg", p.of.member)
+	return stored[min(len(stored), 14):min(len(stored), 30)]
+}
+
+// isTakenBack reports whether an operation is pending that was committed with the row of a message. One that was applied, and is
+// not committed, has given it another token.
+func (m *model) isTakenBack(l *life, token string) bool {
+	row := m.rows[l.row]
+	return row != nil && row.token == token && slices.ContainsFunc(l.takenBy, func(number int64) bool {
+		r := m.rows[number]
+		return r != nil && r.op > 0 && r.status == 0
 	})
 }
 

@@ -21,7 +21,7 @@ type plan struct {
 	span      time.Duration // of the story with trouble
 	isCalm    bool          // there is no trouble at all
 	isOfSink  bool          // there is none but that of topics at the broker
-	isOfRows  bool          // of the outbox: nothing gets lost, and no clock is set, which rules would have to allow for
+	isOfRows  bool          // of the outbox: nothing gets lost but in the night, and no clock is set, which rules would have to allow for
 	isHeavy   bool          // many messages are due at once, which weigh much where they are settled
 	shards    int
 	batch     int
@@ -83,7 +83,7 @@ func newPlan(seed uint64, without map[int]bool) *plan {
 	}
 	switch {
 	case p.isOfSink:
-		troubles = ofTopics
+		troubles = ofSink
 	case p.isOfRows:
 		bursts, troubles = bursts[3:], ofRows
 		if !p.isCalm {

@@ -69,11 +69,11 @@ func (w *world) heal() chan struct{} {
 	w.tell("healed")
 	w.healed = true
 	w.database.heal()
-	w.broker.isDown, w.redis.isFlaky, w.redis.isSlow, w.redis.replicas = false, false, false, true
+	w.broker.isDown, w.broker.isSlow, w.redis.isFlaky, w.redis.isSlow, w.redis.replicas = false, false, false, false, true
 	w.redis.leave(false)
 	clear(w.broker.modes)
 	w.redis.set(0)
-	w.change(func(policy *poller.Policy) { policy.Rates = poller.Rates{} })
+	w.rate(poller.Rates{})
 	w.actor("healer", rand.New(rand.NewPCG(1, 1)), func(a *actor) {
 		defer close(done)
 		for _, topic := range append([]string{""}, simTopics...) {

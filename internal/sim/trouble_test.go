@@ -22,6 +22,9 @@ import (
 // ofTopics are the troubles of topics at the broker.
 var ofTopics = []string{"hang", "full", "missing", "nack", "slow"}
 
+// ofSink are the troubles in which other topics are published all the same, as fast as the rates allow.
+var ofSink = append([]string{"rate"}, ofTopics...)
+
 // ofRows are the troubles in which the rules of the outbox hold to the letter.
 var ofRows = append([]string{
 	"redis down", "redis flaky", "slow redis", "pause", "crash", "stall", "takeover", "order", "history",
@@ -95,7 +98,7 @@ func (w *world) trouble(d *decision) {
 		w.during(d.kind, lasts, func() { act("pause", func(a *actor) { a.pause(topic) }) }, func() { act("resume", func(a *actor) { a.resume(topic) }) })
 	case "rate":
 		rates := poller.Rates{Messages: random.IntN(40), Topics: map[string]int{topic: 1 + random.IntN(20)}}
-		w.during(d.kind, lasts, func() { w.change(func(p *poller.Policy) { p.Rates = rates }) }, func() { w.change(func(p *poller.Policy) { p.Rates = poller.Rates{} }) })
+		w.during(d.kind, lasts, func() { w.rate(rates) }, func() { w.rate(poller.Rates{}) })
 	case "late policy":
 		late := message.Late{After: time.Duration(1+random.IntN(30)) * time.Second, Then: []message.LateAction{message.LateDead, message.LateDrop}[random.IntN(2)]}
 		for _, l := range w.model.lives {
@@ -110,7 +113,7 @@ func (w *world) trouble(d *decision) {
 		w.during(d.kind, lasts, func() { w.startBridge() }, func() {})
 	case "stall":
 		lasts = min(lasts, 12*time.Second)
-		w.during(d.kind, lasts, func() { anyBridge(func(b *bridge) { b.h.stalled = w.now() + lasts }) }, func() {})
+		anyBridge(func(b *bridge) { w.stall(b.h, lasts) })
 	case "reshard":
 		shards := 1 + random.IntN(4)
 		w.model.layouts = append(w.model.layouts, w.now())
@@ -140,6 +143,9 @@ func (w *world) trouble(d *decision) {
 	case "restore":
 		shard, ago := random.IntN(3), min(lasts, 5*time.Second)
 		if !w.plan.box.isThere || random.IntN(3) > 0 {
+			if random.IntN(2) == 0 { // What is being published then was never claimed.
+				w.slowBroker(ago + time.Second)
+			}
 			w.restore(shard, ago)
 			return
 		}
@@ -152,15 +158,23 @@ func (w *world) trouble(d *decision) {
 		})
 	case "takeover": // Of one that does not know yet that it was.
 		lasts = lease + lasts/4
-		w.during("stall", lasts, func() {
-			if len(w.plan.fleet.all) < 2 {
-				w.startBridge()
-			}
-			anyBridge(func(b *bridge) { b.h.stalled = w.now() + lasts })
-		}, func() {})
-		if random.IntN(2) == 0 { // What it has published, nobody else can publish before it tells so.
+		if len(w.plan.fleet.all) < 2 {
+			w.startBridge()
+		}
+		stall := func() { anyBridge(func(b *bridge) { w.stall(b.h, lasts) }) }
+		switch random.IntN(3) {
+		case 0: // What it has published, nobody else can publish before it tells so.
 			w.boxBurst(d)
-			w.during("broker down", lasts+5*time.Second, func() { w.after(time.Second, "", func() { w.broker.isDown = !w.healed }) }, func() { w.broker.isDown = false })
+			w.slowBroker(3 * time.Second)
+			w.after(between(random, 500*time.Millisecond, 2*time.Second), "", stall)
+			w.during("broker down", lasts+5*time.Second, func() { w.after(3*time.Second, "", func() { w.broker.isDown = !w.healed }) }, func() { w.broker.isDown = false })
+		case 1: // Who takes it over is held up a moment later, and does not know either that somebody else has it then.
+			w.plan.fleet.weak = w.now() + 2*lasts
+			w.order(d, random, topic)
+			w.slowBroker(3 * lasts)
+			w.after(between(random, 500*time.Millisecond, 2*time.Second), "", stall)
+		default:
+			stall()
 		}
 	case "order":
 		w.during(d.kind, min(lasts, 5*time.Second), func() { w.order(d, random, topic) }, func() {})
@@ -207,12 +221,18 @@ func (w *world) trouble(d *decision) {
 		w.during(d.kind, lasts, func() { w.recurrings(d, random, lasts) }, func() {})
 	case "outbox":
 		w.during(d.kind, max(lasts, 5*time.Second), func() { w.boxBurst(d) }, func() {})
+		if random.IntN(3) == 0 { // Of what somebody cancels meanwhile, a copy may be out.
+			w.during("nack", 8*time.Second, func() { w.broker.modes[topic] = "nack" }, func() { delete(w.broker.modes, topic) })
+		}
 	case "database away":
 		w.during(d.kind, min(lasts, 20*time.Second), func() { w.database.leave(true) }, func() { w.database.leave(false) })
 	case "database flaky":
 		w.flakyDatabase(lasts, random.IntN(2) == 0)
 	case "slow database":
 		w.during(d.kind, lasts, func() { w.database.isSlow = true }, func() { w.database.isSlow = false })
+		if random.IntN(2) == 0 { // More is there when a relay takes rows than when it looked.
+			w.boxBurst(d)
+		}
 	case "database clock":
 		by := time.Duration(random.IntN(120)-60) * time.Second
 		w.during(d.kind, lasts, func() { w.database.set(by) }, func() { w.database.set(w.plan.box.skew) })
@@ -223,9 +243,10 @@ func (w *world) trouble(d *decision) {
 				w.loseShard(shard)
 				return
 			}
-			w.boxBurst(d) // What is published, no row is told any more.
-			w.after(between(random, 300*time.Millisecond, 3*time.Second), "", func() {
-				w.during("database away", 3*time.Second, func() { w.database.leave(true) }, func() { w.database.leave(false) })
+			w.boxBurst(d) // What is published, no row is told any more, and then somebody has it cancelled.
+			at := between(random, 300*time.Millisecond, 3*time.Second)
+			w.after(at, "", func() {
+				w.during("database away", 6*time.Second-at, func() { w.database.leave(true) }, func() { w.database.leave(false) })
 			})
 			w.after(5*time.Second, "", func() { w.loseShard(shard) })
 		}, func() {})
@@ -234,7 +255,18 @@ func (w *world) trouble(d *decision) {
 	case "evening": // What bridges have done in Redis, no row says, and when they come back, Redis remembers nothing of it.
 		w.boxBurst(d)
 		w.after(2*time.Second, "", func() { w.flakyDatabase(20*time.Second, true) })
-		w.after(w.plan.morning()-w.now()-time.Second, "", func() { w.flakyDatabase(10*time.Second, true) })
+		// It forgets when others cancel and replace messages, who know its clock for longer than it remembers.
+		w.after(w.plan.morning()-w.now()-20*time.Second, "", func() { w.hot(d, random, "", 3*time.Second) })
+		if random.IntN(3) == 0 { // And loses what was published, of which no row knows.
+			w.after(w.plan.morning()-w.now()-time.Minute, "", func() {
+				w.during("lost shard", time.Second, func() {
+					for shard := range w.plan.shards {
+						w.loseShard(shard)
+					}
+				}, func() {})
+			})
+		}
+		w.after(w.plan.morning()-w.now()-time.Second, "", func() { w.flakyDatabase(10*time.Second, random.IntN(2) == 0) })
 	case "night":
 		for _, b := range slices.Clone(w.plan.fleet.all) {
 			b.drain(20*time.Second, func(error) {})
@@ -258,6 +290,25 @@ func (w *world) flakyDatabase(lasts time.Duration, ofMuch bool) {
 	})
 }
 
+// stall holds a process up: nothing of it comes in or goes out.
+func (w *world) stall(h *host, lasts time.Duration) {
+	if !w.healed {
+		w.during("stall", lasts, func() { h.stalled = w.now() + lasts }, func() {})
+	}
+}
+
+// tookOver is told that a process has taken a shard over: where bridges are weak, the first one that does is held up, too.
+func (w *world) tookOver(h *host) {
+	if f := &w.plan.fleet; h != nil && w.now() < f.weak {
+		f.weak = 0
+		w.after(0, "", func() { w.stall(h, lease+3*time.Second) })
+	}
+}
+
+func (w *world) slowBroker(lasts time.Duration) {
+	w.during("slow", lasts, func() { w.broker.isSlow = true }, func() { w.broker.isSlow = false })
+}
+
 func (w *world) slowRedis(lasts time.Duration) {
 	w.during("slow redis", lasts, func() { w.redis.isSlow = true }, func() { w.redis.isSlow = false })
 }
@@ -268,13 +319,18 @@ func (w *world) doubt(d *decision, random *rand.Rand, topic string) {
 	w.slowRedis(5 * time.Second)
 	w.order(d, random, topic)
 	for range 10 {
-		lasts := between(random, time.Millisecond, 300*time.Millisecond)
-		w.after(between(random, time.Millisecond, 5*time.Second), "", func() {
+		lasts := between(random, 10*time.Millisecond, 600*time.Millisecond)
+		w.after(time.Duration(random.Int64N(int64(5*time.Second))), "", func() {
 			if !w.healed {
 				w.during("no replicas", lasts, func() { w.redis.replicas = false }, func() { w.redis.replicas = true })
 			}
 		})
 	}
+}
+
+func (w *world) rate(rates poller.Rates) {
+	w.model.rated = append(w.model.rated, rated{w.now(), rates})
+	w.change(func(p *poller.Policy) { p.Rates = rates })
 }
 
 func (w *world) change(change func(*poller.Policy)) {

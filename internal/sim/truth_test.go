@@ -82,6 +82,8 @@ type ask struct {
 	isUnderWay bool
 	effects    int
 	removed    *life // by a cancel
+	moved      *life // by a reschedule
+	wasOut     bool  // a copy of it, then
 }
 
 func (m *model) identity(member string) *identity {
@@ -345,6 +347,14 @@ func (l *life) due() dueSince {
 	return l.dues[len(l.dues)-1]
 }
 
+// dueAs is the due time in force or, of a message that was made again, one that it has had: its claim may be from before.
+func (l *life) dueAs(due time.Time) dueSince {
+	if i := slices.IndexFunc(l.dues, func(d dueSince) bool { return d.due.Equal(due) }); i >= 0 && l.isAgain {
+		return l.dues[i]
+	}
+	return l.due()
+}
+
 // dueThen is the due time that was in force at that time.
 func (l *life) dueThen(at time.Duration) (due time.Time) {
 	for _, d := range l.dues {
@@ -418,7 +428,7 @@ func (m *model) moved(p *place, before, now facts, by string) {
 		m.w.fail("I11: a reschedule of %s moves %s, which is in flight", by, l)
 	}
 	if id.isOfRows {
-		m.rowMoved(l, time.UnixMilli(now.score), at, by)
+		m.rowMoved(p, l, time.UnixMilli(now.score), at, by)
 		return
 	}
 	if !strings.HasPrefix(by, "producer") {
@@ -437,6 +447,7 @@ func (m *model) moved(p *place, before, now facts, by string) {
 		return
 	}
 	a.effects++
+	a.moved, a.wasOut = l, l.hasCopy()
 	m.setDue(l, now.score, a.promise, at)
 }
 
@@ -528,6 +539,9 @@ func (m *model) answered(verb string, a *ask, err error) {
 					fail("a copy of %s is out", l)
 				}
 			}
+		}
+		if a.wasOut && !a.moved.isLoose && !errors.Is(err, delay.ErrMaybePublished) && !isClock {
+			fail("a copy of %s was out before", a.moved)
 		}
 	default:
 		if a.effects > 0 && !isClock {
