@@ -320,9 +320,11 @@ func (e *databaseEdge) asked(l *link, text string, args []driver.NamedValue, bac
 	case 1:
 		w.after(there, name+", whose answer is lost", func() { run(func(answered) { e.drop(l, noticed()) }) })
 	case 2:
+		l.h.unheard = w.now() + hangs
 		w.tell(name + " vanishes")
 		w.after(hangs, "", func() { e.drop(l, 1) })
 	case 3:
+		l.h.unheard = w.now() + there + hangs
 		w.after(there, name+", of which nothing is heard", func() { run(func(answered) { w.after(hangs, "", func() { e.drop(l, 1) }) }) })
 	case 4:
 		w.after(w.between(time.Millisecond, 5*time.Second), name+" late", func() { run(answer) })

@@ -983,11 +983,11 @@ func (m *model) untold(since time.Duration) {
 func (m *model) ackedLate(b *bridge, rows []store.RowFate) {
 	began := m.w.now()
 	m.w.after(lateRows, "", func() {
-		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "slow database", "restore", "wipe", "lost shard") ||
-			m.was(began-hangs, "database flaky") { // Its pass may wait for an answer that was lost before.
+		if b.isLeaving || b.h.dead() || b.h.stalled > began || m.was(began, "database away", "database flaky", "slow database", "restore", "wipe", "lost shard") ||
+			b.h.unheard > began { // Its pass may wait for an answer that was lost before.
 			return
 		}
-		if m.was(began-5*time.Second, "redis down", "redis flaky", "slow redis") { // Likewise for Redis.
+		if m.was(began, "redis down", "redis flaky", "slow redis") { // The settler's pass waits for Redis.
 			m.ackedLate(b, rows)
 			return
 		}

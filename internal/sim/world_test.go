@@ -276,6 +276,7 @@ type host struct {
 	conns   map[*conn]bool // guarded by w.mu
 	isDead  bool           // guarded by w.mu
 	stalled time.Duration  // nothing comes in or goes out before; only events use it
+	unheard time.Duration  // until then it may wait for an answer of the database that was lost; only events use it
 	asked   int            // in this instant
 	askedAt time.Duration
 	claims  int // less what it has handed over to the broker, in these restless seconds
