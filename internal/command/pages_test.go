@@ -23,10 +23,13 @@ var (
 
 // commandsOfPage are the commands that a page shows, in code: in backquotes, or indented.
 func commandsOfPage(text string) (commands []string) {
-	isFenced := false
+	isFenced, isPython := false, false
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(strings.TrimSpace(line), "```") {
-			isFenced = !isFenced
+		if fence := strings.TrimSpace(line); strings.HasPrefix(fence, "```") {
+			isFenced, isPython = !isFenced, fence == "```python"
+			continue
+		}
+		if isPython { // It imports from a package of our name.
 			continue
 		}
 		spans := []string{line}
