@@ -203,11 +203,16 @@ func (s *shell) start(text string) {
 	}
 	output, code := s.run(">" + log + " 2>&1 " + text)
 	require.Zero(s.t, code, "%s\n%s", text, output)
-	require.Eventually(s.t, func() bool {
+	isUp := func() bool {
 		said, _ := os.ReadFile(filepath.Join(s.dir, log))
 		output = string(said)
 		return strings.Contains(output, "polling") || strings.Contains(output, "Ctrl-C ends it")
-	}, patience, 20*time.Millisecond, "%s has not started: %v", text, &output)
+	}
+	for deadline := time.Now().Add(patience); !isUp(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			require.FailNow(s.t, output, "%s has not started", text)
+		}
+	}
 }
 
 var (
