@@ -173,7 +173,7 @@ admin: {listen: "127.0.0.1:%s"}
 func (s *shell) ownsServers() {
 	s.ports["6379"] = port(s.soundRedis().Addr())
 	s.ports["4222"] = port(testenv.StartNATS(s.t, "").Addr())
-	s.run("export DELAYBRIDGE_ADMIN_LISTEN=127.0.0.1:" + s.ports["8081"]) // At 8080 is bridge dev.
+	s.run("export DELAYBRIDGE__ADMIN__LISTEN=127.0.0.1:" + s.ports["8081"]) // At 8080 is bridge dev.
 }
 
 // soundRedis is one with which check finds nothing.

@@ -111,10 +111,11 @@ func (s *shell) here(text string) string {
 	text = regexp.MustCompile(`\bPID\b`).ReplaceAllString(text, "$$!")
 	text = strings.ReplaceAll(text, "go run ./", `go run -C "$CLONE" ./`)
 	text = strings.ReplaceAll(text, "go build -o ", `go build -C "$CLONE" -o "$PWD"/`)
-	if !strings.Contains(text, "--nats-port") {
-		text = regexp.MustCompile(`bridge dev\b`).ReplaceAllString(text, s.dev)
+	dev := s.dev
+	if strings.Contains(text, "--nats-port") { // It is a second one, which would take ports that others on this machine need.
+		dev = fmt.Sprintf("bridge dev --redis-port %s --admin-port %s", testenv.Port(s.t), testenv.Port(s.t))
 	}
-	return text
+	return regexp.MustCompile(`bridge dev\b`).ReplaceAllString(text, dev)
 }
 
 // run runs a command and returns what it printed, and its exit code.
