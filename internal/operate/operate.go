@@ -54,11 +54,6 @@ func Stamp(t time.Time) string {
 // seconds is a duration as programs see it, to the millisecond.
 func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
 
-// notATime says of a field that it has no time.
-func notATime(field, text string) string {
-	return fmt.Sprintf("%s %.64q is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z", field, text)
-}
-
 // ParseTime reads a time; empty is the zero time.
 func ParseTime(field, text string) (time.Time, error) {
 	if text == "" {
@@ -66,7 +61,7 @@ func ParseTime(field, text string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return t, Invalid(field, notATime(field, text))
+		return t, Invalid(field, fmt.Sprintf("%s %.64q is not a time: give RFC 3339, as 2027-01-31T09:00:00.000Z", field, text))
 	}
 	return t, nil
 }

@@ -113,11 +113,8 @@ func (w When) instant() (delay.When, error) {
 		d, err := ParseDelay("in", w.In)
 		return delay.After(d), err
 	}
-	at, err := time.Parse(time.RFC3339, w.At)
-	if err != nil {
-		return delay.When{}, Invalid("at", notATime("at", w.At))
-	}
-	return delay.At(at), nil
+	at, err := ParseTime("at", w.At)
+	return delay.At(at), err
 }
 
 // parse is the message for the SDK.

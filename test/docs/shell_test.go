@@ -204,15 +204,13 @@ func (s *shell) start(text string) {
 	}
 	output, code := s.run(">" + log + " 2>&1 " + text)
 	require.Zero(s.t, code, "%s\n%s", text, output)
-	isUp := func() bool {
-		said, _ := os.ReadFile(filepath.Join(s.dir, log))
-		output = string(said)
-		return strings.Contains(output, "polling") || strings.Contains(output, "Ctrl-C ends it")
+	said := func() string {
+		text, _ := os.ReadFile(filepath.Join(s.dir, log))
+		return string(text)
 	}
-	for deadline := time.Now().Add(patience); !isUp(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			require.FailNow(s.t, output, "%s has not started", text)
-		}
+	isUp := func() bool { return strings.Contains(said(), "polling") || strings.Contains(said(), "Ctrl-C ends it") }
+	if !assert.Eventually(s.t, isUp, patience, 20*time.Millisecond, "%s has not started", text) {
+		require.FailNow(s.t, said())
 	}
 }
 

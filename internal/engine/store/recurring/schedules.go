@@ -313,10 +313,11 @@ func (s *Schedules) put(ctx context.Context, was Kept, mark string, next *Record
 }
 
 func (s *Schedules) run(ctx context.Context, d store.Durability, args []any) (*redis.Cmd, error) {
-	if key := s.queue.Keys().Recurring(); d.IsSet() {
+	key := s.queue.Keys().Recurring()
+	if d.IsSet() {
 		return s.queue.RunDurably(ctx, d, scripts.Recurring, key, args...)
 	}
-	return s.queue.Run(ctx, scripts.Recurring, []string{s.queue.Keys().Recurring()}, args...)
+	return s.queue.Run(ctx, scripts.Recurring, []string{key}, args...)
 }
 
 // finish ends the stale firings of a record, and removes one that is deleted. The error is errMeanwhile if
