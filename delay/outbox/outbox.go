@@ -56,6 +56,7 @@ type options struct {
 
 	rdb          redis.UniversalClient
 	prefix       string
+	patience     time.Duration // see pinPatience
 	compensation struct {
 		publish Publisher
 		topic   string
@@ -170,7 +171,7 @@ func WithEncryption(keys *delay.Keyring) Option {
 // [delay.ErrInvalid].
 func New(dialect Dialect, opts ...Option) *Outbox {
 	o := &Outbox{dialect: dialect, options: options{
-		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, conflict: delay.Reject,
+		table: schema.DefaultTable, maxSize: message.DefaultMaxSize, horizon: time.Hour, conflict: delay.Reject, patience: pinPatience,
 	}}
 	for _, set := range opts {
 		set(&o.options)

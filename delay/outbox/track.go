@@ -101,7 +101,7 @@ func (t *Tracked) pin(ctx context.Context, queue string) {
 	if failed := t.box.pinFailed.Load(); failed != nil && time.Since(*failed) < pinAgain {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, pinPatience)
+	ctx, cancel := context.WithTimeout(ctx, t.box.patience)
 	defer cancel()
 	q := t.box.queue(queue)
 	pinned, err := q.Pin(ctx)

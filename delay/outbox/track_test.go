@@ -39,7 +39,7 @@ func newFastPath(t *testing.T, db *database, options ...outbox.Option) fastPath 
 	require.NoError(t, err)
 	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
 	require.NoError(t, err)
-	box := outbox.New(db.dialect, append([]outbox.Option{outbox.WithRedis(rdb, prefix)}, options...)...)
+	box := outbox.New(db.dialect, append([]outbox.Option{outbox.WithRedis(rdb, prefix), outbox.WithPatience(time.Minute)}, options...)...)
 	return fastPath{db, box, client, queue, rdb}
 }
 
