@@ -20,6 +20,7 @@ type limit struct {
 	perSecond int
 	free      float64 // messages that may be claimed; below 0 some were in advance
 	back      int     // free from the next look at the bucket on
+	owed      float64 // of what came in while the bucket was silent, what it does not know of yet
 	isUsed    bool    // since the bucket was asked
 	waiting   []waiter
 	offers    map[*Quota]offer
@@ -62,8 +63,21 @@ func (l *limit) add(messages int) {
 	l.isUsed = l.isUsed || messages != 0
 }
 
-// grant adds messages that were granted, or takes those that are given back to the bucket.
-func (l *limit) grant(messages int) { l.free += float64(messages) }
+// giveBack takes messages that are given back to the bucket.
+func (l *limit) giveBack(messages int) { l.free -= float64(messages) }
+
+// grant adds messages that were granted, once what is owed is paid.
+func (l *limit) grant(messages int) {
+	l.free += float64(messages)
+	l.pay(float64(messages))
+}
+
+// pay pays what is owed, with so many of the free messages at most.
+func (l *limit) pay(messages float64) {
+	paid := max(0, min(l.owed, messages))
+	l.owed -= paid
+	l.free -= paid
+}
 
 // giveLater gives messages back from the next look at the bucket on.
 func (l *limit) giveLater(messages int) { l.back += messages }
@@ -71,9 +85,13 @@ func (l *limit) giveLater(messages int) { l.back += messages }
 // clearUse says that the bucket is asked now.
 func (l *limit) clearUse() { l.isUsed = false }
 
-// accrue has a part come in, a second's worth at most.
+// accrue has a part come in, a second's worth at most. The bucket saves up the same part meanwhile, a second's
+// worth at most, so that much is owed to it.
 func (l *limit) accrue(each, seconds float64) {
-	l.free = max(l.free, min(l.free+each*seconds, max(1, each)))
+	most := max(1, each)
+	before := l.free
+	l.free = max(l.free, min(l.free+each*seconds, most))
+	l.owed = max(l.owed, min(l.owed+l.free-before, most))
 }
 
 // wait puts the shard into the line, once. Messages of a Key go from claim to claim: the longer

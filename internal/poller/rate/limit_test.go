@@ -212,6 +212,33 @@ func TestRateWithoutBucket(t *testing.T) {
 	}
 }
 
+// TestRateWithFlappingBucket: a bucket that is silent again and again saves up what an instance has its part of
+// meanwhile. Both together are no more than the rate.
+func TestRateWithFlappingBucket(t *testing.T) {
+	for _, rate := range []int{1, 30, 1000} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				bucket, taken := &ratetest.Bucket{}, make([]atomic.Int64, 2)
+				for i := range taken {
+					_, quotas := member(t, bucket, Limits{Messages: rate}, 4, 2*i, 2*i+1)
+					for _, q := range quotas {
+						go busy(t.Context(), q, adder(&taken[i]))
+					}
+				}
+				for range 100 {
+					bucket.Set(func() { bucket.Hangs = true })
+					time.Sleep(300 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+					bucket.Set(func() { bucket.Hangs = false })
+					time.Sleep(1900 * time.Millisecond) //nolint:forbidigo // the bubble's clock
+				}
+				got := float64(taken[0].Load() + taken[1].Load())
+				assert.LessOrEqual(t, got, (220+2.2)*float64(rate)+2)
+				assert.Greater(t, got, 0.75*220*float64(rate))
+			})
+		})
+	}
+}
+
 // TestRateBackAgain: what a claim does not use, and what is not handed to the sink, may be
 // claimed again; what goes back to wait a moment later.
 func TestRateBackAgain(t *testing.T) {
@@ -305,8 +332,9 @@ func TestPartIsHandedOut(t *testing.T) {
 	for n := 1; n > 0; {
 		n = q.take("", most, 0) // What was kept, and then the rest; then it waits again.
 	}
-	rs.granted([]int{20}, []*limit{rs.limits[""]})
-	assert.Equal(t, 2, woken, "of what the bucket grants, too")
+	rs.granted([]int{100 + 20}, []*limit{rs.limits[""]})
+	assert.Equal(t, 2, woken, "of what the bucket grants, too, once what came in is paid")
+	assert.Zero(t, rs.limits[""].owed)
 	assert.InDelta(t, 1, rs.part(), 0)
 	q.Leave()
 	assert.Zero(t, rs.part())

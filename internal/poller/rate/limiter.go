@@ -10,7 +10,8 @@
 //	   └── too much ─┘ └─ give, refund ┘  handed out to those that wait: kept, until it lapses
 //
 // So the rates are never exceeded, whichever shards have the traffic, and no shard
-// waits for a call. Only the Limiter's one goroutine calls the bucket.
+// waits for a call. Only the Limiter's one goroutine calls the bucket. What comes in while the
+// bucket does not answer is paid to it afterwards, since it has saved up the same.
 package rate
 
 import (
@@ -269,12 +270,18 @@ func (rs *Limiter) missing(now time.Duration) (asked []message.RateRequest, of [
 		l.lapse(now)
 		rs.handOut(l)
 		goal := rs.goal(l)
+		if !rs.isEven {
+			l.pay(l.free - goal)
+		}
 		n := int(math.Ceil(goal - l.free))
-		isMissing := len(l.waiting) > 0 && n > 0 || l.isUsed && float64(n) > goal/2
+		isMissing := len(l.waiting) > 0 && n > 0 || l.isUsed && float64(n) > goal/2 || l.owed >= 1
 		l.clearUse()
-		if n < 0 && !rs.isEven {
-			l.grant(n)
-		} else if !isMissing {
+		switch {
+		case n < 0 && !rs.isEven:
+			l.giveBack(-n)
+		case isMissing:
+			n = max(0, n) + int(l.owed)
+		default:
 			continue
 		}
 		asked, of = append(asked, message.RateRequest{Topic: topic, Rate: l.perSecond, Messages: n}), append(of, l)
