@@ -22,10 +22,11 @@ type lane struct {
 	set     string
 	ids     []string
 	history history
-	last    int      // of the tokens
-	calls   []called // of producers, of which further runs may come
-	rows    []named  // tokens of rows that were used
-	known   []settle // claims, ended or not
+	last    int               // of the tokens
+	calls   []called          // of producers, of which further runs may come
+	rows    []named           // tokens of rows that were used
+	traced  map[string]string // the last call that schedules each id, and leaves a trace
+	known   []settle          // claims, ended or not
 	numbers map[string]int64
 	jobs    int
 	story   []step
@@ -46,7 +47,7 @@ type step struct {
 }
 
 func newLane(rng *rand.Rand, set string, at home) *lane {
-	l := &lane{Rand: rng, o: newOracle(), home: at, set: set, numbers: map[string]int64{}}
+	l := &lane{Rand: rng, o: newOracle(), home: at, set: set, numbers: map[string]int64{}, traced: map[string]string{}}
 	l.ids = []string{"1", "2", "k\x001", "k\x003", "12:34:x", "ключ\x00%d|*"}
 	if l.IntN(5) == 0 { // Enough for what begins with many.
 		for i := range idsMax - 6 {
@@ -361,6 +362,9 @@ func (l *lane) schedule() verb {
 	v := &schedule{head: l.head(), Asks: l.in(20), BytesMax: l.bytes(), Topics: l.topics(), List: l.requests()}
 	if l.in(10) {
 		v.OnceMs, v.Leaves = one[int64](l, 50, 90_000), one(l, "", "t", "f")
+		for _, r := range v.List {
+			l.traced[r.ID] = r.Token
+		}
 	}
 	return l.call(v)
 }
@@ -387,6 +391,20 @@ func (l *lane) replace() verb {
 func (l *lane) inForce(id string) string {
 	if e := l.o.messages[id]; e != nil && !l.in(10) {
 		return e.Token
+	}
+	return l.token("x")
+}
+
+// creator is mostly a call that has created that message, or an earlier one of the id.
+func (l *lane) creator(id string) string {
+	if e := l.o.messages[id]; e != nil && !l.in(4) {
+		if e.uid != "" {
+			return e.uid
+		}
+		return e.Token
+	}
+	if past := l.traced[id]; past != "" {
+		return past
 	}
 	return l.token("x")
 }
@@ -423,12 +441,18 @@ func (l *lane) cancel() verb {
 		head: l.head(), history: l.history, OldMs: l.oldMs(), Run: l.first(), TombMs: l.tombMs(), Last: !l.in(4), BytesMax: l.bytes(),
 		Purge: l.in(6), Topics: l.topics(),
 	}
-	if !v.Purge && l.in(8) {
+	switch {
+	case v.Purge:
+	case l.in(8):
 		v.Tag = one(l, "a", "b")
+	case l.in(4):
+		v.Never = true
 	}
 	for _, id := range l.some(3) {
 		r := target{Token: l.token("c"), ID: id}
 		switch {
+		case v.Never:
+			r.Row = l.creator(id)
 		case l.set == "outbox" && l.in(2):
 			r.Row = l.row(id)
 		case l.in(5):

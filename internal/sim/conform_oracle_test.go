@@ -603,7 +603,7 @@ func (v *cancel) one(o *oracle, r target) store.Code {
 	if e != nil {
 		inForce = e.Token
 	}
-	if r.Row != "" && inForce != r.Row {
+	if r.Row != "" && inForce != r.Row && !(v.Never && e != nil && e.uid == r.Row) {
 		e = nil
 	}
 	switch {
@@ -620,6 +620,9 @@ func (v *cancel) one(o *oracle, r target) store.Code {
 		code := store.NotFound
 		if r.Row != "" {
 			code = o.fate(r.Row, 8, inForce)
+		}
+		if v.Never && code == store.NotFound && strings.HasPrefix(o.gone[r.Row], "s1 ") {
+			code = store.EndedPublished
 		}
 		if code == store.NotFound && r.Row != "" && v.Last {
 			o.tidy(v.OldMs, 8)

@@ -176,7 +176,7 @@ func (v *replace) run(k home) (*scripts.Script, []string, []any) {
 
 func (v *replace) most() int { return 8 + 19*len(v.List) }
 
-// target is a message to be cancelled.
+// target is a message to be cancelled. Row may also be the call that has created it.
 type target struct{ Token, ID, Row, Life string }
 
 type cancel struct {
@@ -190,14 +190,18 @@ type cancel struct {
 	BytesMax int64
 	Purge    bool
 	Tag      string
+	Never    bool
 	Topics   []string
 	List     []target
 }
 
 func (v *cancel) run(k home) (*scripts.Script, []string, []any) {
 	what := digits(v.Purge)
-	if v.Tag != "" {
+	switch {
+	case v.Tag != "":
 		what = "t" + v.Tag
+	case v.Never:
+		what = "n"
 	}
 	args := []any{v.Epoch, fmt.Sprintf("%s %d", v.span(), v.OldMs), v.Run, v.TombMs, digits(v.Last), v.BytesMax, what, topics(v.Topics), v.history.limits()}
 	for _, r := range v.List {

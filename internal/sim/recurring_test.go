@@ -94,9 +94,31 @@ func (w *world) recurrings(d *decision, random *rand.Rand, lasts time.Duration) 
 						a.rest(between(a.random, 2*time.Second, 20*time.Second))
 					}
 					a.rest(between(a.random, 10*time.Millisecond, 10*time.Second))
+					if a.chance(3) {
+						a.touchesFiring(of)
+					}
 				}
 			})
 		})
+	}
+}
+
+// touchesFiring has an operator move the latest firing that waits, or skip it.
+func (a *actor) touchesFiring(of *series) {
+	s := &story{actor: a, p: a.w.plan.producers[a.random.IntN(len(a.w.plan.producers))]}
+	a.in("looks for a firing", func() {
+		for _, id := range sortedKeys(of.made) {
+			if l := of.made[id][len(of.made[id])-1]; l.removed == "" && !l.hasCopy() {
+				s.id, s.key = l.id, l.key
+			}
+		}
+	})
+	switch {
+	case s.id == "":
+	case a.chance(3):
+		s.cancel()
+	default:
+		s.reschedule()
 	}
 }
 
@@ -314,15 +336,11 @@ func (m *model) isInTime(l *life, at time.Time, score int64) {
 	e.dues[l.id] = score
 }
 
-// isOnlyOne judges that a firing is one message: a later revision of the schedule makes it again only if it did not come. It may
-// come of both where a set is under way when it is due, see docs/recurring.md.
+// isOnlyOne judges that a firing is one message: a later revision of the schedule makes it again only if it did not come.
 func (m *model) isOnlyOne(l *life) {
-	of, due := l.edition.of, l.promise.at.Sub(m.w.began)
-	isSet := func(c *seriesCall) bool {
-		return c.verb == "set" && c.began <= due && (!c.isDone || c.ended < 0 || c.ended >= due-l.edition.Jitter)
-	}
+	of := l.edition.of
 	for _, other := range of.made[l.id] {
-		if other.hasCopy() && !other.isLoose && !slices.ContainsFunc(of.changes, isSet) && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
+		if other.hasCopy() && !other.isLoose && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
 			m.w.fail("recurring: %s is made, and %s was published", l, other)
 		}
 	}
@@ -362,7 +380,13 @@ func (m *model) areEnded(of *series, c *seriesCall) {
 	for _, id := range sortedKeys(of.made) {
 		for _, l := range of.made[id] {
 			isWaiting := slices.ContainsFunc(m.identity(l.member).places, func(p *place) bool { return p.now.life == l && p.now.state == waiting })
-			if isWaiting && l.isFixed && l.promise.at.After(m.w.redis.clock()) && !l.edition.mayFire() {
+			// Somebody may have moved it; then its nominal time counts.
+			_, nominal, _ := strings.Cut(id, "@")
+			at, err := time.Parse(time.RFC3339, nominal)
+			if l.isFixed {
+				at = l.promise.at
+			}
+			if isWaiting && (err != nil || at.After(m.w.redis.clock())) && !l.edition.mayFire() {
 				m.w.fail("recurring: a %s was answered, and %s waits", c.verb, l)
 			}
 		}

@@ -22,8 +22,9 @@ type BulkChange struct {
 	OnlyDead bool
 	// Topic, if not empty, must be the topic of the messages; others are answered OtherTopic.
 	Topic string
-	// Never has a cancel also keep the call that creates a message under Life, see [TokenOf], from creating
-	// it later, for as long as the answers are remembered.
+	// Never has a cancel name, as Life, the call that creates a message, see [TokenOf]. It also keeps that call from creating it later, for
+	// as long as the answers are remembered, and finds a message that a reschedule has given another token. EndedPublished says that
+	// it has been created, and has ended otherwise; all answers are remembered.
 	Never bool
 	// Durable, unless zero, is how durable it is; else it is as durable as the queue asks.
 	Durable Durability
@@ -78,12 +79,16 @@ func (c *BulkChange) verb() verb {
 		}
 	}
 	v.alone = true
-	remembered, onlyDead, topics := (Tombstone + c.Remembered).Milliseconds(), scripts.Flag(c.OnlyDead), ""
+	remembered, topics := (Tombstone + c.Remembered).Milliseconds(), ""
+	number, which := anyRun, any(scripts.Flag(c.OnlyDead))
+	if c.Never {
+		number, which = tracedRun, "n"
+	}
 	if c.Topic != "" {
 		topics = packTopics([]string{c.Topic})
 	}
 	v.head = func(r *run) []any {
-		return []any{r.layout.Epoch, r.spanAndOld(), anyRun, remembered, scripts.Flag(r.last), MaxBatchBytes, onlyDead, topics}
+		return []any{r.layout.Epoch, r.spanAndOld(), number, remembered, scripts.Flag(r.last), MaxBatchBytes, which, topics}
 	}
 	return v
 }

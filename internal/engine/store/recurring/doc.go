@@ -23,8 +23,9 @@
 // # Why none comes of a revision that has ended
 //
 // A change of a schedule makes another revision and, in the same step, writes down the firings of the old one that are not
-// due yet (stale). For each of these it makes the call that schedules it, due in years, so that a planner's call
-// of that name has no effect any more; then it cancels it; and then it crosses them off. Only then is
+// due yet (stale). It cancels each by the name of the call that schedules it, wherever the message has been moved to, and so
+// that a planner's call of that name has no effect any more. Whoever cancels it is told the same, as that call has a name, too. A firing that is
+// in flight by then, or has ended, is spent: the new revision does not make it again. Then the change crosses the stale firings off. Only then is
 // the new revision planned, and only then has the change been made, for its caller.
 //
 // A failover of Redis may take back any of these writes, as it may take back a message.

@@ -42,11 +42,13 @@ func (r *Record) plan(now time.Time) (isChanged bool, err error) {
 		if at.IsZero() || at.After(now.Add(horizon)) && r.Planned.After(now) || len(r.Pending) >= mostPending {
 			break
 		}
-		if at.Before(now.Add(-grace)) {
+		switch {
+		case slices.Contains(r.Spent, at.Unix()): // It has come.
+		case at.Before(now.Add(-grace)):
 			if missed = append(missed, at.Unix()); len(missed) > r.most() {
 				missed, r.Skipped = missed[1:], r.Skipped+1
 			}
-		} else {
+		default:
 			r.decide(append(missed, at.Unix()), now)
 			missed = nil
 		}
@@ -58,7 +60,13 @@ func (r *Record) plan(now time.Time) (isChanged bool, err error) {
 	default:
 		r.decide(missed, now)
 	}
+	r.Spent = r.spend(nil)
 	return isChanged || walked > 0, nil
+}
+
+// spend returns what is spent with these firings, without what the revision is past anyway.
+func (r *Record) spend(firings []int64) []int64 {
+	return slices.DeleteFunc(slices.Concat(r.Spent, firings), func(at int64) bool { return at <= r.Planned.Unix() })
 }
 
 // most is how many missed firings are made up for.

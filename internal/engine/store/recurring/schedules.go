@@ -83,7 +83,7 @@ func (s *Schedules) Set(ctx context.Context, name string, spec Spec) (set Record
 		}
 		ended := *was
 		err := ended.end(now)
-		r.Stale, r.Revision, r.Planned, r.Paused, r.By = ended.Stale, ended.Revision, ended.Planned, was.Paused, was.By
+		r.Stale, r.Revision, r.Planned, r.Spent, r.Paused, r.By = ended.Stale, ended.Revision, ended.Planned, was.Spent, was.Paused, was.By
 		return r, err
 	})
 	return set, isNew, err
@@ -327,14 +327,15 @@ func (s *Schedules) finish(ctx context.Context, kept Kept) (Kept, error) {
 		return kept, nil
 	}
 	var missing error
+	var spent []int64
 	if kept.Stale != nil {
-		missing = s.endFirings(ctx, kept.Name, kept.Stale)
+		spent, missing = s.endFirings(ctx, kept.Name, kept.Stale)
 		if missing != nil && !errors.Is(missing, store.ErrNotDurable) {
 			return kept, missing
 		}
 	}
 	ended := kept.Record
-	ended.Stale = nil
+	ended.Stale, ended.Spent = nil, ended.spend(spent)
 	next := &ended
 	if kept.IsDeleted {
 		next = nil
@@ -346,29 +347,37 @@ func (s *Schedules) finish(ctx context.Context, kept Kept) (Kept, error) {
 	return kept, err
 }
 
-// endFirings makes sure that none of these firings comes any more, but for those in flight. It cancels each by the token of the call
-// that schedules it, which no firing of another revision has; where a planner has not made that call yet, it has no effect later. After [store.ErrNotDurable] it is done.
-func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) error {
+// endFirings makes sure that none of these firings comes any more, and returns those for which it was too late: they are in flight, or were
+// published, or somebody else has cancelled them. It cancels each by the token of the call
+// that schedules it, which no firing of another revision has; where a planner has not made that call yet, it has no effect later. Whoever
+// ends a firing is told the same. After [store.ErrNotDurable] it is done.
+func (s *Schedules) endFirings(ctx context.Context, name string, stale *Stale) (spent []int64, missing error) {
 	ctx = store.WithTopics(ctx, nil) // Whoever may change the schedule may also do this.
-	list, tokens := make([]store.BulkItem, len(stale.Firings)), store.NewTokens(len(stale.Firings))
+	list := make([]store.BulkItem, len(stale.Firings))
 	for i, at := range stale.Firings {
 		id := FiringID(name, at)
 		life, err := store.TokenOf(s.call(id, stale.Key, stale.Revision, at))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		list[i] = store.BulkItem{Member: message.Member(id, stale.Key), Token: tokens[i], Life: life}
+		token, err := store.TokenOf(s.queue.Producer().Traced("cancel", id, stale.Key, "cancel"+callName(stale.Revision, at), remembered, false))
+		if err != nil {
+			return nil, err
+		}
+		list[i] = store.BulkItem{Member: message.Member(id, stale.Key), Token: token, Life: life}
 	}
-	var missing error
-	for _, a := range s.queue.ChangeMany(ctx, store.BulkChange{Never: true, Durable: s.durable, Remembered: remembered}, list) {
+	for i, a := range s.queue.ChangeMany(ctx, store.BulkChange{Never: true, Durable: s.durable, Remembered: remembered}, list) {
 		if a.Err != nil {
-			return a.Err
+			return nil, a.Err
+		}
+		if a.Code == store.InFlight || a.Code == store.EndedPublished {
+			spent = append(spent, stale.Firings[i])
 		}
 		if a.Missing != nil { // Also where there was no message: a tombstone must stay then.
 			missing = fmt.Errorf("%w: %w", store.ErrNotDurable, a.Missing)
 		}
 	}
-	return missing
+	return spent, missing
 }
 
 // call returns the one call that schedules a firing of a revision.

@@ -269,7 +269,9 @@ func TestLateEnd(t *testing.T) {
 	w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("new")})
 	_, _ = w.step(w.kept("n"))
 	require.Len(t, w.waiting(), 1)
-	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	spent, err := w.endFirings(t.Context(), "n", stale)
+	require.NoError(t, err)
+	require.Empty(t, spent)
 	require.Len(t, w.waiting(), 1)
 }
 
@@ -282,14 +284,18 @@ func TestLostBetweenEnds(t *testing.T) {
 	kept, _ := w.step(w.kept("n"))
 	stale := &Stale{kept.Revision, "", []int64{kept.Planned.Unix()}}
 	id := FiringID("n", kept.Planned.Unix())
-	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	ends := func() {
+		spent, err := w.endFirings(t.Context(), "n", stale)
+		require.NoError(t, err)
+		require.Empty(t, spent)
+	}
+	ends()
 	layout, err := w.q.LoadLayout(t.Context())
 	require.NoError(t, err)
 	keys := layout.Keys()[layout.AppendHomes(nil, id, "")[0]]
-	life, err := store.TokenOf(w.call(id, "", kept.Revision, kept.Planned.Unix()))
-	require.NoError(t, err)
-	require.EqualValues(t, 1, w.q.Redis(t.Context()).HDel(t.Context(), keys.Gone, life).Val(), "the trace of the call that schedules")
-	require.NoError(t, w.endFirings(t.Context(), "n", stale))
+	require.EqualValues(t, 2, w.q.Redis(t.Context()).HLen(t.Context(), keys.Gone).Val(), "the traces of the calls that schedule it and cancel it")
+	require.NoError(t, w.q.Redis(t.Context()).Del(t.Context(), keys.Gone, keys.GoneTTL).Err())
+	ends()
 	require.Empty(t, w.waiting())
 	late := kept
 	late.Pending = stale.Firings
@@ -339,7 +345,8 @@ func TestConfirmed(t *testing.T) {
 		require.ErrorIs(t, err, ErrNone)
 	}
 	all(func(what string, err error) { require.ErrorIs(t, err, store.ErrNotDurable, what) })
-	require.ErrorIs(t, w.endFirings(t.Context(), "n", &Stale{Revision: "r", Firings: []int64{1}}), store.ErrNotDurable)
+	_, err = w.endFirings(t.Context(), "n", &Stale{Revision: "r", Firings: []int64{1}})
+	require.ErrorIs(t, err, store.ErrNotDurable)
 
 	host, port, err := net.SplitHostPort(options.Addr)
 	require.NoError(t, err)
@@ -419,6 +426,84 @@ func TestLateChangeAfterNone(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, kept.Revision, is.Revision)
 			require.Equal(t, kept.By, is.By)
+		})
+	}
+}
+
+// A firing that an operator has moved is ended all the same, as long as its nominal time has not come.
+func TestEndOfAMovedFiring(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world) error{
+		"set":    func(w *world) error { w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("2")}); return nil },
+		"pause":  func(w *world) error { _, err := w.Pause(t.Context(), "n", ""); return err },
+		"delete": func(w *world) error { _, err := w.Delete(t.Context(), "n"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.set("n", Spec{Cron: "@every 1h", Body: []byte("1")})
+			w.step(w.kept("n"))
+			require.Len(t, w.waiting(), 1)
+			for id := range w.waiting() {
+				for range 2 {
+					require.Equal(t, store.Done, w.q.Producer().Reschedule(t.Context(), id, "", store.When{Relative: true, Ms: 9e6}, store.Durability{}).Code)
+				}
+			}
+			require.NoError(t, end(w))
+			require.Empty(t, w.waiting())
+		})
+	}
+}
+
+// A firing that came while its revision was being ended does not come of the next one, too, whoever ends it; one that did not come does.
+func TestEndAtTheInstantOfAFiring(t *testing.T) {
+	t.Parallel()
+	cancel := func(w *world, id string) {
+		require.Equal(w.t, store.Done, w.q.Producer().Cancel(w.t.Context(), id, "", store.Durability{}).Code)
+	}
+	// An operator moves it, and so it comes while its nominal time is still to be.
+	claim := func(w *world, id string) (*store.Shard, message.Claim) {
+		require.Equal(w.t, store.Done, w.q.Producer().Reschedule(w.t.Context(), id, "", store.When{Ms: 1}, store.Durability{}).Code)
+		for number := range 3 {
+			shard := w.q.Shard(number)
+			claim, err := shard.Claim(w.t.Context(), message.ClaimRequest{Token: message.ClaimToken{Instance: "b/boot", Number: 1}, Max: 10, Timeout: time.Minute, Lease: time.Minute})
+			require.NoError(w.t, err)
+			if len(claim.Messages) > 0 {
+				return shard, claim
+			}
+		}
+		require.Fail(w.t, "nothing is due")
+		return nil, message.Claim{}
+	}
+	publish := func(w *world, id string) {
+		shard, claim := claim(w, id)
+		_, err := shard.Settle(w.t.Context(), message.Settlement{Claim: claim, Verdicts: []message.Verdict{{Verb: message.VerbAck}}})
+		require.NoError(w.t, err)
+	}
+	for name, c := range map[string]struct {
+		before func(w *world, id string)
+		comes  bool
+	}{
+		"waits":         {func(*world, string) {}, true},
+		"is in flight":  {func(w *world, id string) { _, _ = claim(w, id) }, false},
+		"was published": {publish, false},
+		"was cancelled": {cancel, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("old")})
+			kept, _ := w.step(w.kept("n"))
+			stale, id := &Stale{kept.Revision, "", []int64{kept.Planned.Unix()}}, FiringID("n", kept.Planned.Unix())
+			c.before(w, id)
+			spent, err := w.endFirings(t.Context(), "n", stale) // Somebody else has begun, too.
+			require.NoError(t, err)
+			require.Equal(t, c.comes, len(spent) == 0)
+			w.set("n", Spec{Cron: "0 0 1 1 *", Body: []byte("new")})
+			kept, _ = w.step(w.kept("n"))
+			require.Equal(t, id, FiringID("n", kept.Planned.Unix()))
+			require.Equal(t, c.comes, kept.Scheduled == 1)
+			require.Empty(t, kept.Spent, "the next revision is past it")
 		})
 	}
 }

@@ -5,7 +5,8 @@
 --      11 ended (ZSET id -> ended_ms)  12 ends (HASH id -> end)
 -- ARGV 1 epoch  2 span, see within, followed by old_ms: tombstones that expired before it may go  3 run (1; 2: an earlier one may have left its answer; 3: likewise, and every
 --      answer is left; 4: every answer is left, in the place of an earlier one)  4 tombstone_ms  5 last home (0, 1)  6 bytes_max read  7 purge (1: only
---      dead letters, which count as purged), or t and a tag that messages must have  8 topics of the caller, see limit; others are answered 16
+--      dead letters, which count as purged), or t and a tag that messages must have, or n: rows are the calls that have created the
+--      messages, or must not do so any more, whatever tokens the messages have now; 13 then says that one has ended otherwise  8 topics of the caller, see limit; others are answered 16
 --      9 limits of the history: count, age_ms; then per message: operation token, id, for an outbox row the token of
 --      the row to be cancelled, else '', the token that must be in force ('': any); another message of the id is left alone
 -- RETURNS {status, now_ms, {code, 0}*}; see answer.go. Nothing changes unless status is 0; if nothing is
@@ -17,7 +18,7 @@ if redis.call('HGET', KEYS[8], 'epoch') ~= ARGV[1] then return {1, now_ms, unpac
 if not within(ARGV[2], now_ms) then return {2, now_ms} end
 redis.call('ZREM', KEYS[1], '') -- A replica refuses this, before it could report messages as missing.
 local old_ms, until_ms, topics = math.min(now_ms, tonumber(string.match(ARGV[2], '%d+$'))), now_ms + tonumber(ARGV[4]), limit(ARGV[8])
-local tag = string.match(ARGV[7], '^t(.*)$')
+local tag, never = string.match(ARGV[7], '^t(.*)$'), ARGV[7] == 'n'
 
 -- A reschedule's answer under a token stays.
 local function leave(ended, fate)
@@ -59,7 +60,8 @@ local function cancel(token, id, target, life)
     due = string.match(tries, '^%d+ %d+ %d+ %d+ (%-?%d+)$') or waits and string.format('%d', math.fmod(waits, 2 ^ 42))
   end
   local maybe = string.match(tries, '^%d+ %d+ (%d+)')
-  if target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target then stored, waits, dead, found = nil, nil, nil, nil end
+  local is_other = target ~= '' and theirs and string.sub(theirs, 15, 30) ~= target
+  if is_other and not (never and first_token(theirs) == target) then stored, waits, dead, found = nil, nil, nil, nil end
   if life ~= '' and string.sub(theirs or '', 15, 30) ~= life or ARGV[7] == '1' and not dead then return 8 end
   if tag and not redis.call('ZSCORE', KEYS[10], tag .. '\0' .. id) then return 8 end
   if topics and found and not topics[topic_of(theirs or '', 31)] then return 16 end
@@ -68,6 +70,7 @@ local function cancel(token, id, target, life)
   local how = code == 9 and 'C' or 'c'
   if not found then
     code = target ~= '' and fate(target, theirs and string.sub(theirs, 15, 30)) or 8
+    if never and code == 8 and string.find(redis.call('HGET', KEYS[6], target) or '', '^s1 ') then code = 13 end
     if code ~= 8 or target == '' or ARGV[5] ~= '1' then return code end
   end
 

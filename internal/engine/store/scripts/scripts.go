@@ -33,7 +33,7 @@ var (
 	Schedule   = load("schedule", within, topic, limit, tags)
 	Replace    = load("replace", within, topic, limit, tags, first)
 	Put        = load("put", within, tags)
-	Cancel     = load("cancel", within, topic, limit, ends, tags)
+	Cancel     = load("cancel", within, topic, limit, ends, tags, uid)
 	Reschedule = load("reschedule", within, topic, limit, uid)
 	Get        = load("get")
 	Claim      = load("claim")

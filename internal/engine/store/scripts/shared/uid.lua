@@ -1,3 +1,18 @@
+-- Returns the token under which a stored message was created.
+-- CALLS nothing.
+local function first_token(stored)
+  local length, at = number(stored, 31)
+  local others = string.byte(stored, at + length) or 127
+  at = at + length + 1
+  if others > 0 and string.sub(stored, at, at + 10) == '\10delay-tags' then
+    length, at = number(stored, at + 11)
+    at, others = at + length, others - 1
+  end
+  if others == 0 or string.sub(stored, at, at + 9) ~= '\9delay-uid' then return string.sub(stored, 15, 30) end
+  length, at = number(stored, at + 10)
+  return string.sub(stored, at, at + length - 1)
+end
+
 -- Returns the stored message under another token: its first token stays as the header delay-uid, before all
 -- headers but the tags, and names the message to consumers; see message.UID.
 -- CALLS nothing.
