@@ -34,6 +34,13 @@ finish() {
 }
 trap finish EXIT
 
+# sign makes a signed tag. Git 2.39 says that it cannot sign, and makes the tag all the same.
+sign() {
+	git tag --force --sign -m "$1" "$1" >/dev/null
+	git cat-file tag "$1" | grep -q "^-----BEGIN .*SIGNATURE-----" || fail "the tag $1 is not signed"
+}
+sign "$version" # Whether it can, before all else.
+
 git ls-files -- go.mod '*/go.mod' | xargs sed -i -E "s#($root(/[^ ]+)?) v[^ ]+#\1 $version#"
 cp go.mod go.sum "$scratch"
 git commit -q -a -m "release $version"
@@ -49,9 +56,7 @@ GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$PWD.insteadOf" GIT_CONFIG_VALUE
 	go mod tidy
 git commit -q -a --amend --no-edit
 for tag in "${tags[@]}"; do
-	git tag --force --sign -m "$tag" "$tag" >/dev/null
-	# Git 2.39 says that it cannot sign, and makes the tag all the same.
-	git cat-file tag "$tag" | grep -q "^-----BEGIN .*SIGNATURE-----" || fail "the tag $tag is not signed"
+	sign "$tag"
 done
 
 cp "$scratch/go.mod" "$scratch/go.sum" .

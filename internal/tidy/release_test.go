@@ -3,8 +3,10 @@ package tidy_test
 import (
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,15 +77,33 @@ func (c *checkout) edit(file, pattern, with string) {
 }
 
 // stranger is a folder elsewhere, of somebody who gets our modules from the checkout's
-// tags, and all others from what is in the module cache or the proxy.
+// tags, and all others from what is in the module cache or the proxy. Its own cache begins with links to all
+// modules but ours, since to unpack them takes longer than all else.
 func (c *checkout) stranger() *checkout {
 	c.t.Helper()
 	cache := c.must("go", "env", "GOMODCACHE")
 	proxy := c.must("go", "env", "GOPROXY")
+	own := c.t.TempDir()
+	for _, dir := range []string{"", "github.com", "cache/download", "cache/download/github.com"} {
+		linkAll(c.t, filepath.Join(cache, dir), filepath.Join(own, dir), "cache", "github.com", path.Base(path.Dir(ourModule)), "lock", "vcs")
+	}
 	return &checkout{t: c.t, dir: c.t.TempDir(), env: append(os.Environ(),
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+c.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+ourModule,
 		"GOPRIVATE="+ourModule, "GOPROXY=file://"+cache+"/cache/download,"+proxy,
-		"GOMODCACHE="+c.t.TempDir(), "GOFLAGS=-modcacherw")}
+		"GOMODCACHE="+own, "GOFLAGS=-modcacherw")}
+}
+
+// linkAll makes links to all files of a folder in another one, but to those of these names.
+func linkAll(t *testing.T, from, to string, but ...string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(to, 0o755))
+	entries, err := os.ReadDir(from)
+	require.NoError(t, err)
+	for _, entry := range entries {
+		if !slices.Contains(but, entry.Name()) {
+			require.NoError(t, os.Symlink(filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())))
+		}
+	}
 }
 
 // TestReleaseIsInstalled: the tags that scripts/release.sh makes are what `go install` and
