@@ -336,11 +336,13 @@ func (m *model) isInTime(l *life, at time.Time, score int64) {
 	e.dues[l.id] = score
 }
 
-// isOnlyOne judges that a firing is one message: a later revision of the schedule makes it again only if it did not come.
+// isOnlyOne judges that a firing is one message: a later revision of the schedule makes it again only if it did not come. One that is set
+// after a delete knows nothing of what came.
 func (m *model) isOnlyOne(l *life) {
 	of := l.edition.of
+	isForgotten := slices.ContainsFunc(of.changes, func(c *seriesCall) bool { return c.verb == "delete" })
 	for _, other := range of.made[l.id] {
-		if other.hasCopy() && !other.isLoose && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
+		if !isForgotten && other.hasCopy() && !other.isLoose && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
 			m.w.fail("recurring: %s is made, and %s was published", l, other)
 		}
 	}
@@ -374,19 +376,20 @@ func (m *model) isWrittenDown(l *life, at time.Time) {
 
 // areEnded judges what a change has left that was answered: nothing of what it ends waits that is not due yet.
 func (m *model) areEnded(of *series, c *seriesCall) {
-	if m.was(c.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
-		return
-	}
 	for _, id := range sortedKeys(of.made) {
 		for _, l := range of.made[id] {
-			isWaiting := slices.ContainsFunc(m.identity(l.member).places, func(p *place) bool { return p.now.life == l && p.now.state == waiting })
-			// Somebody may have moved it; then its nominal time counts.
-			_, nominal, _ := strings.Cut(id, "@")
-			at, err := time.Parse(time.RFC3339, nominal)
-			if l.isFixed {
-				at = l.promise.at
+			if m.was(min(c.began, l.accepted)-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
+				continue
 			}
-			if isWaiting && (err != nil || at.After(m.w.redis.clock())) && !l.edition.mayFire() {
+			isWaiting := slices.ContainsFunc(m.identity(l.member).places, func(p *place) bool { return p.now.life == l && p.now.state == waiting })
+			at := l.promise.at
+			if !l.isFixed { // Somebody has moved it, so its nominal time counts, too.
+				_, nominal, _ := strings.Cut(id, "@")
+				if at, _ = time.Parse(time.RFC3339, nominal); l.due().due.Before(at) {
+					at = l.due().due
+				}
+			}
+			if isWaiting && at.After(m.w.redis.clock()) && !l.edition.mayFire() {
 				m.w.fail("recurring: a %s was answered, and %s waits", c.verb, l)
 			}
 		}
