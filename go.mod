@@ -99,6 +99,7 @@ require (
 	github.com/delaybridge/delaybridge/delay v0.0.0
 	github.com/delaybridge/delaybridge/delay/outbox v0.0.0
 	github.com/delaybridge/delaybridge/internal/engine v0.0.0
+	github.com/go-jose/go-jose/v4 v4.1.9
 	modernc.org/sqlite v1.62.0
 )
 

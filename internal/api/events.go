@@ -52,7 +52,7 @@ func (e *events) register() {
 		return &huma.StreamResponse{Body: func(ctx huma.Context) { //nolint:contextcheck // The request's is the same.
 			defer place.release()
 			r, w := humago.Unwrap(ctx)
-			e.stream(r.Context(), w)
+			e.stream(r.Context(), w, func() bool { return e.config.Guard.Holds(caller.request, caller.Caller) })
 		}}, nil
 	})
 }
@@ -71,8 +71,8 @@ func eventsCall(api huma.API) huma.Operation {
 	}
 }
 
-// stream tells one listener how everything is until it goes, or the server stops.
-func (e *events) stream(ctx context.Context, w http.ResponseWriter) {
+// stream tells one listener how everything is until it goes, or may no longer listen, or the server stops.
+func (e *events) stream(ctx context.Context, w http.ResponseWriter, mayListen func() bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep it back
 	out := http.NewResponseController(w)
@@ -84,7 +84,7 @@ func (e *events) stream(ctx context.Context, w http.ResponseWriter) {
 		if _, err := fmt.Fprintf(w, "event: overview\ndata: %s\n\n", data); err != nil || out.Flush() != nil {
 			return
 		}
-		if !wait.SleepOrWake(ctx, eventEvery, e.closed) || e.isClosed() {
+		if !wait.SleepOrWake(ctx, eventEvery, e.closed) || e.isClosed() || !mayListen() {
 			return
 		}
 	}

@@ -26,18 +26,15 @@ type quota struct {
 	waiting        []*waiter // the first comes first
 }
 
-// payer is whose share something is taken from: that of a token; without tokens, that of
+// payer is whose share something is taken from: that of a caller, whatever it is known by, or else that of
 // an address.
-type payer struct {
-	caller  *access.Caller
-	address string
-}
+type payer struct{ identity, address string }
 
 func payerOf(caller *access.Caller, r *http.Request) payer {
 	if !caller.IsAnyone() {
-		return payer{caller: caller}
+		return payer{identity: caller.Identity()}
 	}
-	return payer{caller, addressOf(r)}
+	return payer{caller.Name, addressOf(r)}
 }
 
 // addressOf is where a call comes from, without the port.

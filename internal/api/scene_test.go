@@ -59,6 +59,7 @@ type scene struct {
 	findables   []findable
 	server      *httptest.Server
 	log         *testenv.Log
+	guard       *access.Guard
 	tokens      string // where they are
 	level       *level
 	sinks       []api.Sink
@@ -81,6 +82,7 @@ const (
 type scenery struct {
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error) // to Redis; nil: as ever
 	tokens   string                                                            // the file's content; QUEUE in it is the queue's name
+	access   access.Settings
 	readOnly bool
 	durable  *delay.Durability
 	open     func(*message.Message) error
@@ -123,6 +125,9 @@ func newScene(t testing.TB, setting scenery) *scene {
 	s.sinks = []api.Sink{{Name: "events", Type: message.RabbitMQ, Detail: "connection refused", Since: time.UnixMilli(1_700_000_000_000)}}
 	s.inlets = inletsOf(name)
 	s.level, s.refusals = &level{}, &refusals{counts: map[string]int{}}
+	guard, err := access.NewGuard(access.Options{Tokens: file, ReadOnly: setting.readOnly, Settings: setting.access, Logger: logger})
+	require.NoError(t, err)
+	s.guard = guard
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
 		Queues:      map[string]*operate.Queue{name: {Name: name, Sink: "events", Store: s.queue, Clients: clients}},
@@ -132,7 +137,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 		Inlets:      func() operate.Inlets { return s.inlets },
 		Rules:       func(string) operate.RulesView { return s.rules },
 		Lateness:    func(string) operate.Histogram { return operate.Histogram{} },
-		Guard:       access.NewGuard(file, setting.readOnly), Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
+		Guard:       guard, Open: setting.open, Refused: s.refusals.count, Level: s.level, Logger: logger,
 	})
 	require.NoError(t, err)
 	s.api, s.spec = a, a.Spec()

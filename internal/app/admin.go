@@ -22,7 +22,7 @@ import (
 )
 
 // adminModule provides the HTTP listeners, and the API that one of them serves.
-var adminModule = fx.Module("admin", fx.Provide(provideAdmin, provideAPI, newStatusPage))
+var adminModule = fx.Module("admin", fx.Provide(provideAdmin, provideAPI, provideGuard, newStatusPage))
 
 // statusPage is what /readyz tells.
 type statusPage struct {

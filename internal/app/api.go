@@ -27,6 +27,7 @@ type apiParams struct {
 	fx.In
 
 	Config  *config.Config
+	Guard   *access.Guard
 	Version version
 	Sinks   *health.Sinks
 	Keys    *seal.Keyring
@@ -38,8 +39,9 @@ type apiParams struct {
 	Logger  *slog.Logger
 }
 
-func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
-	cfg, logger := p.Config, p.Logger
+// provideGuard provides what decides who may call; it fetches the keys of issuers in the background, so none of
+// them is needed for a start.
+func provideGuard(lc fx.Lifecycle, cfg *config.Config, metrics *telemetry.Metrics, logger *slog.Logger) (*access.Guard, error) {
 	var tokens *access.File
 	if file := cfg.Admin.Auth.TokensFile; file != "" {
 		var err error
@@ -47,6 +49,18 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 			return nil, fmt.Errorf("admin.auth.tokens_file: %w", err)
 		}
 	}
+	guard, err := access.NewGuard(access.Options{
+		Tokens: tokens, Settings: cfg.Admin.Auth.Settings(), ReadOnly: cfg.Admin.ReadOnly, Observer: metrics, Logger: logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	lc.Append(inBackground(guard.Run))
+	return guard, nil
+}
+
+func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
+	cfg, logger := p.Config, p.Logger
 	var open func(*message.Message) error
 	if cfg.Encryption.ShowBodies {
 		open = func(m *message.Message) error { return seal.Open(p.Keys, m) }
@@ -55,7 +69,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	a, err := api.New(api.Config{
-		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Used, Guard: access.NewGuard(tokens, cfg.Admin.ReadOnly), Open: open, Level: p.Level, Logger: logger,
+		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Used, Guard: p.Guard, Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.State(name)

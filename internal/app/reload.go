@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/fx"
 
+	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
@@ -33,6 +34,7 @@ type reloadParams struct {
 	Level   *telemetry.Level `optional:"true"`
 	Metrics *telemetry.Metrics
 	Queues  *runner.Queues
+	Guard   *access.Guard
 	Logger  *slog.Logger
 }
 
@@ -43,7 +45,7 @@ func startReloads(lc fx.Lifecycle, p reloadParams) {
 		return
 	}
 	lc.Append(inBackground(runner.NewReloader(runner.ReloaderConfig{
-		Requests: p.Reloads.requests, Load: p.Reloads.load, Queues: p.Queues, Level: p.Level, Metrics: p.Metrics,
+		Requests: p.Reloads.requests, Load: p.Reloads.load, Queues: p.Queues, Level: p.Level, Metrics: p.Metrics, Guard: p.Guard,
 		Logger: p.Logger.With("instance", p.Config.Instance),
 	}, p.Config).Run))
 }

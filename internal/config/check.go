@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"net"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,6 +71,23 @@ func (c checker) admin(admin Admin) {
 		if err := c.checkListenerTLS(*admin.TLS); err != nil {
 			c.add("admin.tls", "%v", err)
 		}
+	}
+	c.auth("admin.auth", admin)
+}
+
+// auth checks by what callers are known, besides the file of tokens.
+func (c checker) auth(path string, admin Admin) {
+	if c.reported(path + ".issuers") {
+		return
+	}
+	for _, p := range admin.Auth.Settings().Check() {
+		c.add(path+"."+p.Key, "%s", strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(admin.Auth.Issuers)) {
+		c.files(path+".issuers."+name, reflect.ValueOf(admin.Auth.Issuers[name]))
+	}
+	if hasRoots := admin.TLS != nil && admin.TLS.ClientCAFile != ""; len(admin.Auth.Certificates) > 0 && !hasRoots {
+		c.add(path+".certificates", "needs admin.tls.client_ca_file: without it no certificate is asked for")
 	}
 }
 

@@ -15,6 +15,7 @@ package config
 import (
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 	"github.com/delaybridge/delaybridge/internal/tlsserver"
@@ -128,7 +129,20 @@ type Admin struct {
 
 // Auth says who may use the API.
 type Auth struct {
-	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without it, only callers on the host itself may change anything."`
+	TokensFile string `yaml:"tokens_file" file:"true" doc:"File of the tokens, see docs/api.md; it is read again when it changes. Without any of this section's keys, only callers on the host itself may change anything."`
+	// Issuers and Certificates are as [access.Settings] has them.
+	Issuers      map[string]access.Issuer `yaml:"issuers" doc:"Issuers whose JWTs callers may show instead of a token of the file, by name: see docs/identity.md. Without this section there are none."`
+	Certificates []string                 `yaml:"certificates" doc:"Who may do what with a client certificate, a line each as in issuers.*.callers; the attributes are uri, dns, email, cn, o and ou. It needs admin.tls.client_ca_file."`
+}
+
+// Settings are those by which the guard of the API knows callers, besides the file of tokens.
+func (a Auth) Settings() access.Settings {
+	return access.Settings{Issuers: a.Issuers, Certificates: a.Certificates}
+}
+
+// NeedsCredential reports whether everybody needs a credential.
+func (a Auth) NeedsCredential() bool {
+	return a.TokensFile != "" || len(a.Issuers) > 0 || len(a.Certificates) > 0
 }
 
 // Encryption says how bodies are encrypted.

@@ -12,6 +12,7 @@ import (
 // in memory, or looks at them at each turn: so a change cannot fail halfway.
 var changeable = []string{
 	"log.level",
+	"admin.auth.issuers.*", "admin.auth.issuers.*.*", "admin.auth.certificates",
 	"queues.*.rate.messages", "queues.*.rate.topics",
 	"queues.*.late.after", "queues.*.late.then",
 	"queues.*.retry.initial", "queues.*.retry.max", "queues.*.retry.attempts",

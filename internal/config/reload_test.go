@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // everyChange is of each key of a queue that may change.
@@ -29,15 +31,21 @@ log: {level: %s}
 // TestChanges of every key that may change, and no other one is listed.
 func TestChanges(t *testing.T) {
 	t.Parallel()
-	before, next := reloaded(t, "", "info", ""), reloaded(t, everyChange, "debug", "")
+	certs := testenv.NewCerts(t)
+	admin := func(auth string) string {
+		return fmt.Sprintf(`admin: {tls: {cert_file: %s, key_file: %s, client_ca_file: %s}, auth: {issuers: {corp: {url: "https://a.example", audiences: [a], callers: ["sub=%s`,
+			certs.ServerCert, certs.ServerKey, certs.CAFile, auth)
+	}
+	after := admin(`ann viewer"]}, more: {url: "https://b.example", audiences: [a], callers: ["sub=* viewer"]}}, certificates: [cn=a viewer]}}`)
+	before, next := reloaded(t, "", "info", admin(`* viewer"]}}}}`)), reloaded(t, everyChange, "debug", after)
 	changed, err := Changes(before, next)
 	require.NoError(t, err)
 	patterns := make([]string, len(changed))
 	for i, key := range changed {
-		patterns[i] = strings.Replace(key, ".orders.", ".*.", 1)
+		patterns[i] = strings.NewReplacer(".orders.", ".*.", ".corp.callers", ".*.*", ".more", ".*").Replace(key)
 	}
 	assert.ElementsMatch(t, changeable, patterns)
-	changed, err = Changes(next, reloaded(t, everyChange, "debug", ""))
+	changed, err = Changes(next, reloaded(t, everyChange, "debug", after))
 	require.NoError(t, err)
 	assert.Equal(t, []string{}, changed)
 }

@@ -33,9 +33,9 @@ func listener(cfg *config.Config) []check.Finding {
 		findings = append(findings, check.Finding{Level: check.Warning, Code: code, Subject: subject, What: what, Why: why, Remedy: remedy})
 	}
 	tokens := admin.Auth.TokensFile
-	if isOpen := admin.Listen != "" && !isLoopback(admin.Listen); isOpen && tokens == "" {
+	if isOpen := admin.Listen != "" && !isLoopback(admin.Listen); isOpen && !admin.Auth.NeedsCredential() {
 		warn("admin_open", "admin.listen", "the API can be reached from elsewhere at "+admin.Listen+", without a token",
-			"everybody there can read waiting messages, even bodies", "admin.auth.tokens_file: FILE, or admin.listen: 127.0.0.1:8080 with admin.probes for the orchestrator")
+			"everybody there can read waiting messages, even bodies", "admin.auth.tokens_file: FILE, or admin.auth.issuers, or admin.listen: 127.0.0.1:8080 with admin.probes for the orchestrator")
 	} else if isOpen && admin.TLS == nil {
 		warn("admin_plain", "admin.listen", "tokens travel to "+admin.Listen+" in the clear",
 			"whoever reads one may use it", "admin.tls: {cert_file: …, key_file: …}, or a proxy that ends TLS on this machine")
@@ -131,6 +131,9 @@ func certificates(cfg *config.Config) []check.Finding {
 	}
 	if tls := cfg.Admin.TLS; tls != nil {
 		files["admin.tls.cert_file"], files["admin.tls.client_ca_file"] = tls.CertFile, tls.ClientCAFile
+	}
+	for name, issuer := range cfg.Admin.Auth.Issuers {
+		files["admin.auth.issuers."+name+".ca_file"] = issuer.CAFile
 	}
 	for _, key := range slices.Sorted(maps.Keys(files)) {
 		findings = append(findings, ends(key, files[key])...)

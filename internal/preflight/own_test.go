@@ -48,6 +48,7 @@ func TestOwn(t *testing.T) {
 		"no listener": {rest + "admin: {listen: \"\"}\n", []string{}},
 		"open":        {rest + "admin: {listen: \":8080\"}\n", []string{"warning admin_open"}},
 		"plain":       {rest + "admin: {listen: \"0.0.0.0:8080\", auth: {tokens_file: " + tokens + "}}\n", []string{"warning admin_plain"}},
+		"issuer":      {rest + "admin: {listen: \"0.0.0.0:8080\", auth: {issuers: {corp: {url: \"https://a.example\", audiences: [a], jwks_file: " + tokens + ", callers: [sub=* viewer]}}}}\n", []string{"error issuer_unread", "warning admin_plain"}},
 		"key rights":  {rest + "encryption: {keys: " + keys + "}\n", []string{"warning file_rights"}},
 		"file rights": {rest + "admin: {auth: {tokens_file: " + open + "}}\n", []string{"warning file_rights"}},
 		"lease":       {rest + "poller: {lease: 2s, max_sleep: 1s}\n", []string{"warning timeouts"}},

@@ -47,6 +47,11 @@ func (f *Flight) Steps() ([]check.Step, error) {
 		{Area: "bridge", Subject: "configuration", Run: func(context.Context) []check.Finding { return own(f.config) }},
 		{Area: "redis", Subject: "redis", Run: f.redis},
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.config.Admin.Auth.Issuers)) {
+		steps = append(steps, check.Step{Area: "bridge", Subject: "issuer " + name, Run: func(ctx context.Context) []check.Finding {
+			return issuer(ctx, name, f.config.Admin.Auth.Issuers[name])
+		}})
+	}
 	if f.config.Redis.Mode == config.Sentinel {
 		steps = append(steps, check.Step{Area: "redis", Subject: "sentinels", Run: f.sentinels})
 	}

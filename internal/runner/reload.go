@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -22,6 +23,7 @@ type ReloaderConfig struct {
 	Load     func() (*config.Config, error)
 	Queues   *Queues
 	Level    *telemetry.Level // of the logger, where it can change
+	Guard    *access.Guard
 	Metrics  *telemetry.Metrics
 	Logger   *slog.Logger
 }
@@ -60,6 +62,9 @@ func (r *Reloader) loadChanges() (changed []string, err error) {
 		return nil, err
 	}
 	if changed, err = config.Changes(r.inForce, next); err != nil {
+		return nil, err
+	}
+	if err := r.config.Guard.Change(next.Admin.Auth.Settings()); err != nil {
 		return nil, err
 	}
 	if r.config.Level != nil && next.Log.Level != r.inForce.Log.Level {

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -192,8 +193,10 @@ func TestReloader(t *testing.T) {
 	asked, logs := make(chan os.Signal), &testenv.Log{}
 	level := telemetry.NewLevel("info")
 	next := make(chan *config.Config, 1)
+	guard, err := access.NewGuard(access.Options{})
+	require.NoError(t, err)
 	r := runner.NewReloader(runner.ReloaderConfig{
-		Requests: asked, Load: func() (*config.Config, error) { return <-next, nil }, Queues: p.Queues, Level: level, Metrics: p.metrics,
+		Guard: guard, Requests: asked, Load: func() (*config.Config, error) { return <-next, nil }, Queues: p.Queues, Level: level, Metrics: p.metrics,
 		Logger: slog.New(slog.NewTextHandler(logs, nil)),
 	}, p.config)
 	ctx, cancel := context.WithCancel(t.Context())

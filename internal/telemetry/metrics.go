@@ -47,6 +47,7 @@ type Metrics struct {
 	levers   levers
 	canary   canaryMetrics
 	reloads  reloadMetrics
+	issuers  issuerMetrics
 	servers  serverMetrics
 
 	recurring recurringMetrics
@@ -79,6 +80,7 @@ func New(version string) *Metrics {
 		levers:   newLevers(),
 		canary:   newCanaryMetrics(),
 		reloads:  newReloadMetrics(),
+		issuers:  newIssuerMetrics(),
 		servers:  newServerMetrics(),
 
 		recurring: newRecurringMetrics(),
@@ -95,6 +97,7 @@ func New(version string) *Metrics {
 		m.lateness, m.inFlight, m.failures, m.decode, m.refused, m.durable, m.missing, build,
 		m.layout.epoch, m.layout.shards, m.layout.lost, m.layout.instances, m.levers.paused, m.levers.rates, m.canary.took, m.canary.last,
 		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
+		m.issuers.fetches, m.issuers.up, m.issuers.last,
 		m.servers.used, m.servers.limit, m.servers.calls, m.recurring.schedules, m.recurring.firings,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

@@ -5,6 +5,7 @@ package tlsserver
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -14,9 +15,12 @@ import (
 type Files struct {
 	CertFile string `yaml:"cert_file" required:"true" file:"true" doc:"The listener's certificate, and those between it and its root. It is read at each connect."`
 	KeyFile  string `yaml:"key_file" required:"true" file:"true" doc:"The certificate's key. It is read at each connect."`
-	// ClientCAFile, if not empty, makes a client certificate a must.
-	ClientCAFile string `yaml:"client_ca_file" file:"true" doc:"The roots of the clients' certificates. Where it is given, nobody connects without one."`
+	// ClientCAFile, if not empty, makes a client certificate a must, unless ClientCerts is optional.
+	ClientCAFile string `yaml:"client_ca_file" file:"true" doc:"The roots of the clients' certificates. Where it is given, nobody connects without one, unless client_certs is optional."`
+	ClientCerts  string `yaml:"client_certs" default:"required" enum:"required,optional" doc:"optional: a client without a certificate connects, too; what it may do is for admin.auth to say. It needs client_ca_file."`
 }
+
+const optional = "optional"
 
 // Config reads the files and returns a configuration for TLS 1.2 or later. The files
 // are read again at each handshake; where they do not fit together, as in the middle
@@ -47,6 +51,9 @@ func (f Files) load() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
 	if f.ClientCAFile == "" {
+		if f.ClientCerts == optional {
+			return nil, errors.New("client_certs: optional needs client_ca_file")
+		}
 		return config, nil
 	}
 	pem, err := os.ReadFile(f.ClientCAFile)
@@ -54,6 +61,9 @@ func (f Files) load() (*tls.Config, error) {
 		return nil, fmt.Errorf("read client_ca_file: %w", err)
 	}
 	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+	if f.ClientCerts == optional {
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
 	if !config.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("client_ca_file %s: no certificate found", f.ClientCAFile)
 	}

@@ -1,89 +1,25 @@
-// Package access decides who may call the API, and to do what.
-//
-// With a file of tokens everybody needs one of them. Without, who calls from the
-// host itself may do anything, and others may only look. Nothing here keeps, logs
-// or returns a token: only its hash.
 package access
 
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
-
-	"golang.org/x/time/rate"
 )
-
-// Role says what a caller may do.
-type Role string
-
-// The roles.
-const (
-	// Producer schedules, gets, cancels and reschedules single messages.
-	Producer Role = "producer"
-	// Viewer sees everything and changes nothing.
-	Viewer Role = "viewer"
-	// Operator may do everything.
-	Operator Role = "operator"
-)
-
-var roles = []Role{Producer, Viewer, Operator}
 
 const (
 	// leastToken is how many bytes a token has at least.
 	leastToken = 8
 	// mostTokens is how many tokens a file may have: each call is compared with all.
 	mostTokens = 1000
-	// defaultRate is how many calls a second a token may make.
-	defaultRate = 500
 	// hashedPrefix begins a token that the file has as its hash only.
 	hashedPrefix = "sha256:"
 )
-
-// Caller is who calls.
-type Caller struct {
-	// Name is for logs and the audit.
-	Name string
-	Role Role
-	// identity tells callers apart: names may be alike.
-	identity string
-	// queues and topics are those that it may use; empty means all.
-	queues, topics []string
-	limiter        *rate.Limiter
-	isAnyone       bool
-}
-
-// IsAnyone reports whether the caller stands for all who call without a token.
-func (c *Caller) IsAnyone() bool { return c.isAnyone }
-
-// MayUse reports whether the caller may use the queue.
-func (c *Caller) MayUse(queue string) bool {
-	return len(c.queues) == 0 || slices.Contains(c.queues, queue)
-}
-
-// MaySee reports whether the caller may see and change messages of the topic.
-func (c *Caller) MaySee(topic string) bool {
-	return len(c.topics) == 0 || slices.Contains(c.topics, topic)
-}
-
-// Topics are those that the caller may see and change messages of; none means all.
-func (c *Caller) Topics() []string { return c.topics }
-
-// Identity is the caller's own, whatever its name: the hash of its token, empty without tokens. It is no secret
-// that lets anybody in, and belongs into no log all the same.
-func (c *Caller) Identity() string { return c.identity }
-
-// IsLimited reports whether there are queues or topics that the caller may not use.
-func (c *Caller) IsLimited() bool { return len(c.queues) > 0 || len(c.topics) > 0 }
-
-// SeesAllTopics reports whether no topic is kept from the caller.
-func (c *Caller) SeesAllTopics() bool { return len(c.topics) == 0 }
 
 // Tokens are the callers by the hashes of their tokens.
 type Tokens struct {
@@ -135,36 +71,12 @@ func parseLine(fields []string) (hash [sha256.Size]byte, caller *Caller, err err
 	if hash, err = hashOf(fields[0]); err != nil {
 		return hash, nil, err
 	}
-	if len(fields) < 2 || !slices.Contains(roles, Role(fields[1])) {
-		return hash, nil, errors.New("must have a role after the token: producer, viewer or operator")
+	given, err := parseAllowance(fields[1:])
+	if err != nil {
+		return hash, nil, err
 	}
-	caller = &Caller{
-		Name: fields[1] + "-" + hex.EncodeToString(hash[:3]), Role: Role(fields[1]), identity: hex.EncodeToString(hash[:]),
-		limiter: rate.NewLimiter(defaultRate, defaultRate),
-	}
-	for _, field := range fields[2:] {
-		name, value, _ := strings.Cut(field, "=")
-		list := slices.DeleteFunc(strings.Split(value, ","), func(s string) bool { return s == "" })
-		switch {
-		case value == "" || len(list) == 0:
-			return hash, nil, fmt.Errorf("%q has no value", name)
-		case name == "name":
-			caller.Name = value
-		case name == "queues":
-			caller.queues = list
-		case name == "topics":
-			caller.topics = list
-		case name == "rate":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 {
-				return hash, nil, errors.New("rate must be a whole number of calls a second, 1 or more")
-			}
-			caller.limiter = rate.NewLimiter(rate.Limit(n), n)
-		default: // It may be a part of a token with a space in it.
-			return hash, nil, errors.New("has an unknown field: known are name=, queues=, topics= and rate=")
-		}
-	}
-	return hash, caller, nil
+	name := cmp.Or(given.name, string(given.role)+"-"+hex.EncodeToString(hash[:3]))
+	return hash, &Caller{Name: name, Role: given.role, identity: hex.EncodeToString(hash[:]), queues: given.queues, topics: given.topics, limiter: given.newLimiter()}, nil
 }
 
 // hashOf is a token's hash, which the file may have in its place.
