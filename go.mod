@@ -7,6 +7,7 @@ require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/danielgtaylor/huma/v2 v2.37.2
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/invopop/jsonschema v0.14.0
 	github.com/jackc/pgx/v5 v5.12.0
@@ -99,7 +100,6 @@ require (
 	github.com/delaybridge/delaybridge/delay v0.0.0
 	github.com/delaybridge/delaybridge/delay/outbox v0.0.0
 	github.com/delaybridge/delaybridge/internal/engine v0.0.0
-	github.com/go-jose/go-jose/v4 v4.1.9
 	modernc.org/sqlite v1.62.0
 )
 
