@@ -156,8 +156,10 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		"config: {admin: {probes: \":9090\"}}":                           "set by the chart",
 		"config: {instance: bridge}":                                     "set by the chart",
 		"service: {enabled: true}":                                       "tokens_file",
-		"migrate: {enabled: true}":                                       "give config.outbox",
-		"migrate: {enable: true}":                                        "'enable' not allowed",
+		"service: {enabled: true}\nconfig: {admin: {tls: {cert_file: a, key_file: b, client_ca_file: c, client_certs: optional}}}": "config.admin.auth",
+		"config: {admin: {auth: {issuers: {corp: {uri: a}}}}}":                                                                     "'uri' not allowed",
+		"migrate: {enabled: true}": "give config.outbox",
+		"migrate: {enable: true}":  "'enable' not allowed",
 	} {
 		_, err := template(t, values(t, minimal, change))
 		assert.ErrorContains(t, err, want, change)

@@ -43,8 +43,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail "config.instance, config.admin.listen and config.admin.probes are set by the chart" -}}
 {{- end -}}
 {{- if .Values.service.enabled -}}
-{{- if not (or (dig "auth" "tokens_file" "" $admin) (dig "tls" "client_ca_file" "" $admin) $admin.read_only) -}}
-{{- fail "service.enabled shows the API to others: give config.admin.auth.tokens_file, config.admin.tls.client_ca_file or config.admin.read_only" -}}
+{{- $auth := $admin.auth | default dict -}}
+{{- $onlyClients := and (dig "tls" "client_ca_file" "" $admin) (ne (dig "tls" "client_certs" "required" $admin) "optional") -}}
+{{- if not (or $auth.tokens_file $auth.issuers $auth.certificates $onlyClients $admin.read_only) -}}
+{{- fail "service.enabled shows the API to others: give config.admin.auth (tokens_file, issuers or certificates), config.admin.tls.client_ca_file or config.admin.read_only" -}}
 {{- end -}}
 {{- end -}}
 {{- $lameDuck := ternary (dict "lame_duck" (include "delaybridge.lameDuck" .)) dict .Values.service.enabled -}}
