@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,42 @@ func TestIdempotencyKeysOfJWTs(t *testing.T) {
 	assert.Equal(t, "true", again.header.Get("Idempotent-Replayed"))
 	assert.NotEqual(t, first["id"], put(s.as("bob")).is(http.StatusCreated)["id"], "another caller of that name")
 	assert.NotEqual(t, first["id"], put(bearer(producerToken)).is(http.StatusCreated)["id"])
+}
+
+// TestIssuerAway: while an issuer's keys are not there, each call with its tokens is 503 and unavailable, as the document says.
+func TestIssuerAway(t *testing.T) {
+	t.Parallel()
+	s := newIssued(t, threeRoles, "sub=* operator")
+	away := accesstest.NewSigner(t, "https://127.0.0.1:1", "k1")
+	settings := access.Settings{Issuers: map[string]access.Issuer{"away": {URL: away.Issuer, Audiences: []string{accesstest.Audience}, Name: "sub", Callers: []string{"sub=* operator"}}}}
+	require.NoError(t, s.guard.Change(settings))
+	for id, call := range s.operations() {
+		path := strings.NewReplacer("{queue}", "QUEUE", "{id}", "none", "{job}", "none", "{name}", "none").Replace(call[1])
+		answer := s.call(call[0], path, nil, bearer(away.Token(t, "ann", nil))...)
+		answer.refused(http.StatusServiceUnavailable, "unavailable")
+		assert.Equal(t, "1", answer.header.Get("Retry-After"), id)
+	}
+	s.call("GET", "/queues", nil, bearer(operatorToken)...).is(http.StatusOK)
+}
+
+// TestSharesOfJWTs: a caller has one share of the instance, however many tokens it has.
+func TestSharesOfJWTs(t *testing.T) {
+	t.Parallel()
+	s := newIssued(t, "", "sub=* viewer")
+	listen := func(header []string) int {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.server.URL+"/api/v1/events", http.NoBody)
+		require.NoError(t, err)
+		request.Header.Set(header[0], header[1])
+		response, err := s.server.Client().Do(request)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = response.Body.Close() })
+		return response.StatusCode
+	}
+	for i := range 16 {
+		require.Equal(t, http.StatusOK, listen(s.as("ann", strconv.Itoa(i))))
+	}
+	assert.Equal(t, http.StatusTooManyRequests, listen(s.as("ann", "one more")))
+	assert.Equal(t, http.StatusOK, listen(s.as("bob")))
 }
 
 // TestStreamOfWhoMayNoLonger: a stream ends when its caller's rights change, its token ends, or the token of the file goes.

@@ -182,7 +182,7 @@ func anyOf(names []string) (values []any) {
 // meanings are those of the codes of problems.
 var meanings = map[string]string{
 	"invalid":            "outside a limit, or not known; field names what",
-	"unauthorized":       "no token, or not a known one",
+	"unauthorized":       "no token or certificate, or not a valid one; detail says why",
 	"forbidden":          "the caller may not do this",
 	"read_only":          "nobody may change anything here",
 	"not_found":          "there is no such message, queue, job, recurring schedule or call",
@@ -194,8 +194,8 @@ var meanings = map[string]string{
 	"many_paused":        "too many topics of the queue are paused already",
 	"many_recurring":     "the queue has too many recurring schedules already",
 	"many_jobs":          "too many jobs of the queue are open already",
-	"rate_limited":       "more calls than the token may make, or more at once than there is room for",
-	"unavailable":        "Redis was not reached; nothing was done",
+	"rate_limited":       "more calls than the caller may make, or more at once than there is room for",
+	"unavailable":        "Redis was not reached, or the keys of the token's issuer are not there; nothing was done",
 	"no_layout":          "no bridge has made the queue yet; nothing was done",
 	"unknown":            "the reply was lost: it may have been done, or not",
 	"full":               "Redis is full, or the queue's budget is used up; nothing was done",
@@ -225,6 +225,8 @@ func problemsOf(op *huma.Operation) map[int][]string {
 		http.StatusTooManyRequests: {"rate_limited"}, http.StatusInternalServerError: {"failed"},
 		// A body may be sent with any call, and is then read.
 		http.StatusRequestTimeout: {"invalid"}, http.StatusRequestEntityTooLarge: {"invalid"}, http.StatusUnsupportedMediaType: {"invalid"},
+		// A caller may be unknown while its issuer is away.
+		http.StatusServiceUnavailable: {"unavailable"},
 	}
 	isChange := op.Method != http.MethodGet
 	if isChange {

@@ -21,7 +21,7 @@ type inletsCommand struct {
 	fileFlag
 	outputFlag
 	URL       string        `placeholder:"URL" help:"The bridge to ask, as http://10.0.0.7:8080. Default: the one on this machine, at admin.listen."`
-	TokenFile string        `placeholder:"FILE" help:"A file with a token that the bridge knows; needed with admin.auth.tokens_file."`
+	TokenFile string        `placeholder:"FILE" help:"A file with a token that the bridge knows; needed with admin.auth."`
 	Timeout   time.Duration `default:"5s" help:"Longest wait for the answer."`
 }
 

@@ -47,7 +47,7 @@ func TestCertificates(t *testing.T) {
 	t.Parallel()
 	const shop = "spiffe://example.org/ns/shop/sa/checkout"
 	g, err := NewGuard(Options{Settings: Settings{Certificates: []string{
-		"uri=spiffe://example.org/ns/shop/* producer queues=orders name=shop", "dns=grafana.example viewer", "cn=ann ou=payments operator",
+		"uri=spiffe://example.org/ns/shop/* producer queues=orders name=shop", "dns=grafana.example viewer", "cn=ann ou=payments operator", "dns=ann viewer",
 	}}})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -72,7 +72,10 @@ func TestCertificates(t *testing.T) {
 	assert.Equal(t, one.Identity(), renewed.Identity(), "it was renewed")
 	asCN, err := g.Admit(call(t, leaf(t, "ann", nil)), roles, true)
 	require.NoError(t, err)
-	assert.NotEqual(t, identityOf("certificate", "dns", "ann"), asCN.Identity(), "a DNS name is no common name")
+	asDNS, err := g.Admit(call(t, leaf(t, "x", nil, "ann")), roles, true)
+	require.NoError(t, err)
+	assert.NotEqual(t, asDNS.Identity(), asCN.Identity(), "a DNS name is no common name")
+	assert.NotEqual(t, one.Identity(), asCN.Identity())
 
 	ended := leaf(t, "ann", nil)
 	ended.NotAfter = time.Now().Add(-time.Second)

@@ -36,7 +36,7 @@ func TestLines(t *testing.T) {
 		"kubernetes.io.namespace=shop viewer": true, "kubernetes.io.serviceaccount.name=checkout viewer": true, "kubernetes.io=* viewer": false,
 		"realm_access.roles=ops viewer": true, "https://example.com/roles=x viewer": true, "realm_access.roles.x=ops viewer": false,
 		"missing=* viewer": false, "empty=* viewer": true, "nothing=* viewer": false, "object=* viewer": false, ".=* viewer": false, "object.=* viewer": false,
-		"groups=a tenant=42 viewer": true, "groups=a tenant=43 viewer": false, "groups=a missing=x viewer": false,
+		"groups=a tenant=42 viewer": true, "groups=a tenant=43 viewer": false, "groups=a missing=x viewer": false, "missing=x groups=a viewer": false, "tenant=43 groups=a viewer": false,
 	} {
 		all, err := parseLines([]string{text})
 		require.NoError(t, err, text)

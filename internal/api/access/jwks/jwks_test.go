@@ -292,6 +292,42 @@ func TestFlood(t *testing.T) {
 	assert.EqualValues(t, 2, a.fetches.Load(), "the first, and one for all of them")
 }
 
+// TestAskedBeforeItRuns: a call that asked before the fetch began has its answer by that one.
+func TestAskedBeforeItRuns(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t, (*httptest.Server).Start, newKey(t, "a"))
+	var s *Source
+	fetched := make(chan int, 1)
+	s = New(Config{Issuer: a.URL}, slog.New(slog.DiscardHandler), func(error) { fetched <- len(s.asked) })
+	answered := make(chan error)
+	go func() {
+		_, err := s.Find(t.Context(), "a")
+		answered <- err
+	}()
+	for isWaiting := false; !isWaiting; {
+		s.mu.Lock()
+		isWaiting = s.waiting > 0
+		s.mu.Unlock()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.Run(ctx) }()
+	assert.Zero(t, <-fetched, "nobody asks for another one")
+	require.NoError(t, <-answered)
+	cancel()
+	<-ended
+}
+
+// TestMostWaiting: a call for which there is no room waits for nothing, and asks for nothing.
+func TestMostWaiting(t *testing.T) {
+	t.Parallel()
+	s := New(Config{Issuer: "https://nowhere.invalid"}, slog.New(slog.DiscardHandler), func(error) {})
+	s.waiting = mostWaiting
+	_, err := s.Find(t.Context(), "a")
+	require.ErrorIs(t, err, ErrAway)
+	assert.Empty(t, s.asked)
+}
+
 // TestRotation: a new key is found by the call that first needs it, and an outage takes nothing away.
 func TestRotation(t *testing.T) {
 	t.Parallel()
