@@ -52,6 +52,8 @@ func newAgreement(t *testing.T, durability string) *agreement {
 	clients, err := all.Clients(f.rdb, "orders", nil)
 	require.NoError(t, err)
 	q := &operate.Queue{Name: "orders", Sink: cfg.Sink, Store: f.queue, Clients: clients}
+	guard, err := access.NewGuard(access.Options{})
+	require.NoError(t, err)
 	a, err := api.New(api.Config{
 		Instance: "test", Queues: map[string]*operate.Queue{"orders": q}, Sinks: func() []api.Sink { return nil },
 		Inlets: seenInlets,
@@ -66,7 +68,7 @@ func newAgreement(t *testing.T, durability string) *agreement {
 			assert.NoError(t, err)
 			return rooms
 		},
-		Guard: access.NewGuard(nil, false), Refused: func(string) {}, Level: telemetry.NewLevel("info"), Logger: slog.New(slog.DiscardHandler),
+		Guard: guard, Refused: func(string) {}, Level: telemetry.NewLevel("info"), Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(a)

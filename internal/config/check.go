@@ -77,11 +77,10 @@ func (c checker) admin(admin Admin) {
 
 // auth checks by what callers are known, besides the file of tokens.
 func (c checker) auth(path string, admin Admin) {
-	if c.reported(path + ".issuers") {
-		return
-	}
 	for _, p := range admin.Auth.Settings().Check() {
-		c.add(path+"."+p.Key, "%s", strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+		if key := path + "." + p.Key; !c.reported(key) {
+			c.add(key, "%s", strings.ReplaceAll(p.Err.Error(), "\n", "; "))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(admin.Auth.Issuers)) {
 		c.files(path+".issuers."+name, reflect.ValueOf(admin.Auth.Issuers[name]))

@@ -27,6 +27,7 @@ func TestIdentityErrors(t *testing.T) {
 		`auth: {issuers: {corp: {url: "http://a.example", audiences: [a], callers: ["sub=* viewer"]}}}`:         "admin.auth.issuers.corp.url: must be https",
 		`auth: {issuers: {corp: {url: "https://a.example", callers: ["sub=* viewer"]}}}`:                        "admin.auth.issuers.corp.audiences: missing",
 		`auth: {issuers: {corp: {url: "https://a.example", audiences: [a]}}}`:                                   "admin.auth.issuers.corp.callers: missing",
+		`auth: {issuers: {corp: {url: "http://a.example", callers: [viewer]}}}`:                                 "admin.auth.issuers.corp.callers: line 1: must begin with ATTRIBUTE=VALUE",
 		`auth: {issuers: {corp: {` + good + `, algorithms: [HS256]}}}`:                                          `admin.auth.issuers.corp.algorithms: "HS256" is not one of`,
 		`auth: {issuers: {corp: {` + good + `, leeway: 6m}}}`:                                                   "admin.auth.issuers.corp.leeway",
 		`auth: {issuers: {corp: {` + good + `, jwks_file: /nonexistent/keys}}}`:                                 "admin.auth.issuers.corp.jwks_file: open /nonexistent/keys",

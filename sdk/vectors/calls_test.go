@@ -69,8 +69,10 @@ func openScene(t *testing.T, hasTokens bool) *scene {
 		file, err = access.Open(name, logger)
 		require.NoError(t, err)
 	}
+	guard, err := access.NewGuard(access.Options{Tokens: file})
+	require.NoError(t, err)
 	served, err := api.New(api.Config{
-		Version: "v1", Instance: "bridge-1", Logger: logger, Guard: access.NewGuard(file, false),
+		Version: "v1", Instance: "bridge-1", Logger: logger, Guard: guard,
 		Queues:      map[string]*operate.Queue{queue: {Name: queue, Sink: "events", Store: s.Queue, Clients: clients}},
 		Sinks:       func() []api.Sink { return nil },
 		Rooms:       func(string) inspect.Rooms { return inspect.Rooms{} },
