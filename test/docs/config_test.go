@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
 // whole are the sections without which there is no configuration, for blocks that show others.
@@ -19,12 +21,13 @@ var whole = map[string]any{
 }
 
 // secretFile is a file that is there where the configuration is used.
-var secretFile = regexp.MustCompile(`/run/secrets/[\w.-]+`)
+var secretFile = regexp.MustCompile(`(/var)?/run/secrets/[\w./-]+`)
 
 // TestConfigurations validates what pages show of configurations.
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
-	count := 0
+	count, certs := 0, testenv.NewCerts(t)
+	listener := strings.NewReplacer("/etc/delaybridge/admin.pem", certs.ServerCert, "/etc/delaybridge/admin.key", certs.ServerKey, "/etc/delaybridge/clients-ca.pem", certs.CAFile)
 	for _, p := range readPages(t) {
 		for _, b := range p.blocks {
 			text := strings.Join(b.lines, "\n")
@@ -43,7 +46,7 @@ func TestConfigurations(t *testing.T) {
 				}
 			}
 			s.write("secret", "secret")
-			s.write("bridge.yaml", secretFile.ReplaceAllString(text, filepath.Join(s.dir, "secret")))
+			s.write("bridge.yaml", secretFile.ReplaceAllString(listener.Replace(text), filepath.Join(s.dir, "secret")))
 			validate := exec.CommandContext(t.Context(), binary, "config", "validate", "--config", filepath.Join(s.dir, "bridge.yaml"))
 			validate.Env = []string{"RABBITMQ_PASSWORD=secret"}
 			out, err := validate.CombinedOutput()

@@ -42,6 +42,7 @@ const (
 	isThisTest      = "it runs this test"
 	needsCollector  = "it needs a collector; test/tracing has one"
 	needsClient     = "it needs a client of the broker; internal/inlet has one of each"
+	needsIssuer     = "it needs an issuer; test/thirdparty/identity has one"
 	needsOrigin     = "it needs what people move from; test/thirdparty/bench/migrate has it"
 	needsNode       = "it needs Node and its registry; make sdk-typescript packs and installs"
 	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
@@ -85,6 +86,7 @@ var untyped = map[string]map[string][]string{
 	"docs/operations.md": {
 		needsCollector: {"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 OTEL_SERVICE_NAME=delaybridge bridge run --config bridge.yaml"},
 	},
+	"docs/identity.md": {needsIssuer: {`curl http://127.0.0.1:8080/api/v1/queues -H "Authorization: Bearer $JWT"`}},
 	"docs/inlet.md": {
 		needsClient: {
 			"kafka-topics.sh --bootstrap-server 127.0.0.1:9092 --create --topic delay.commands --partitions 8",

@@ -3,6 +3,7 @@ package deploy
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -224,18 +225,29 @@ func defaultConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// TestValuesOfThePage: what docs/deploy.md gives as an example is taken.
-func TestValuesOfThePage(t *testing.T) {
+// TestValuesOfThePages: what docs/deploy.md and docs/identity.md give as examples is taken.
+func TestValuesOfThePages(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(root + "docs/deploy.md")
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(string(page), "```yaml\n# values.yaml\n")
-	require.True(t, found)
-	text, _, _ := strings.Cut(rest, "```")
+	shown := func(page string) string {
+		text, err := os.ReadFile(root + page)
+		require.NoError(t, err)
+		_, rest, found := strings.Cut(string(text), "```yaml\n# values.yaml\n")
+		require.True(t, found, page)
+		example, _, _ := strings.Cut(rest, "```")
+		return example
+	}
 	example := map[string]any{}
-	require.NoError(t, yaml.Unmarshal([]byte(text), &example))
+	require.NoError(t, yaml.Unmarshal([]byte(shown("docs/deploy.md")), &example))
 	o := render(t, example)
 	assert.NotNil(t, o.policy)
 	assert.Equal(t, "/run/secrets/delaybridge-redis", o.bridge.VolumeMounts[1].MountPath)
 	bridgeConfig(t, o)
+
+	o = render(t, values(t, minimal, shown("docs/identity.md"), "networkPolicy: {enabled: true}"))
+	assertMounted(t, o.deployment.Spec.Template.Spec)
+	rules := o.policy.Spec.Egress
+	require.NotEmpty(t, rules)
+	assert.True(t, slices.ContainsFunc(rules, func(rule networkingv1.NetworkPolicyEgressRule) bool {
+		return slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool { return p.Port.IntVal == 6443 })
+	}), "the API server can be reached")
 }
