@@ -181,7 +181,10 @@ public final class DevBridge implements AutoCloseable {
             return this;
         }
 
-        /** Relays the outbox of this database: {@code postgres://…}, or {@code user:password@tcp(host:3306)/name}. */
+        /**
+         * Relays the outbox of this database, {@code postgres://…} or {@code user:password@tcp(host:3306)/name}, and
+         * makes its tables.
+         */
         public Builder outbox(String dsn) {
             outbox = dsn;
             return this;
@@ -201,7 +204,33 @@ public final class DevBridge implements AutoCloseable {
                 throw new UncheckedIOException(help + e.getMessage(), e);
             }
             bridge.await();
-            return bridge;
+            try {
+                if (outbox != null) {
+                    bridge.migrate(program);
+                }
+                return bridge;
+            } catch (RuntimeException e) {
+                bridge.close();
+                throw e;
+            }
+        }
+    }
+
+    private void migrate(String program) {
+        String config = said("Folder\\s+(\\S+)") + "/bridge.yaml";
+        try {
+            Process p = new ProcessBuilder(program, "outbox", "migrate", "up", "--config", config)
+                    .redirectErrorStream(true)
+                    .start();
+            String said = new String(p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            if (p.waitFor() != 0) {
+                throw new IllegalStateException("the outbox' tables cannot be made:\n" + said);
+            }
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IllegalStateException(e);
         }
     }
 
