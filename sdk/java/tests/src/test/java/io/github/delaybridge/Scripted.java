@@ -37,6 +37,7 @@ final class Scripted implements AutoCloseable {
     private static final class Server {
         int port;
         ServerSocket listener;
+        Thread acceptor;
         boolean hasReset;
         final Set<Socket> connections = new HashSet<>();
     }
@@ -74,14 +75,25 @@ final class Scripted implements AutoCloseable {
             listener.bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), s.port));
             s.listener = listener;
             s.port = listener.getLocalPort();
-            start(() -> accept(server, listener));
+            s.acceptor = start(() -> accept(server, listener));
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
     }
 
-    synchronized void refuse(int server) {
-        Server s = servers[server];
+    /** The kernel goes on listening until the thread has left accept. */
+    void refuse(int server) {
+        Thread acceptor = shut(servers[server]);
+        while (acceptor != null && acceptor.isAlive()) {
+            try {
+                acceptor.join();
+            } catch (InterruptedException e) {
+                throw new AssertionError(e);
+            }
+        }
+    }
+
+    private synchronized Thread shut(Server s) {
         try {
             if (s.listener != null) {
                 s.listener.close();
@@ -90,6 +102,7 @@ final class Scripted implements AutoCloseable {
             for (Socket c : s.connections) {
                 c.close();
             }
+            return s.acceptor;
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
@@ -105,11 +118,12 @@ final class Scripted implements AutoCloseable {
         }
     }
 
-    private synchronized void start(Runnable run) {
+    private synchronized Thread start(Runnable run) {
         Thread t = new Thread(run, "scripted");
         t.setDaemon(true);
         threads.add(t);
         t.start();
+        return t;
     }
 
     private void accept(int server, ServerSocket listener) {

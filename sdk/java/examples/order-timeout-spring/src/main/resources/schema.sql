@@ -1,0 +1,1 @@
+CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY, state text NOT NULL);
