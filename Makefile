@@ -49,7 +49,7 @@ SIM_FLAGS ?=
 TRACES ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves sdk-python sdk-typescript retries identity power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves sdk-python sdk-typescript sdk-java retries identity power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
-PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript retries identity power plain sim traces
+PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity power plain sim traces
 JOBS ?= 2
 
 packages: services
@@ -109,6 +109,9 @@ sdk-python: services build ## Test the SDK for Python: the vectors, real databas
 
 sdk-typescript: services build ## Test the SDK for TypeScript: the vectors, real databases and bridges, the package.
 	@scripts/sdk-typescript.sh $(SERVICES) bin/bridge
+
+sdk-java: services build ## Test the SDK for Java: the vectors, real databases and bridges, Spring Boot, the packages.
+	@scripts/sdk-java.sh $(SERVICES) bin/bridge
 
 retries: services ## Consume with franz-go and Watermill as docs/retry.md says (TEST_FLAGS).
 	$(SERVICES) -only redis,kafka,rabbitmq go test -C test/thirdparty $(TEST_FLAGS) ./retry

@@ -11,7 +11,7 @@ set -euo pipefail
 needs=(
 	redis-server=redis-server
 	rabbitmq-server=/usr/lib/rabbitmq/bin/rabbitmq-server
-	default-jre-headless=java
+	default-jdk-headless=javac
 	maven=mvn
 	postgresql=/usr/lib/postgresql/*/bin/initdb
 	mariadb-server=/usr/bin/mariadbd-safe

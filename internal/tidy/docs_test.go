@@ -20,9 +20,9 @@ var (
 	// notInAnchors are the characters of a heading that its anchor has not.
 	notInAnchors = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 
-	// excerpt is a block of code and the file that it is from; codeBlock any block of Go or Python.
+	// excerpt is a block of code and the file that it is from; codeBlock any block of Go, Python or Java.
 	excerpt   = regexp.MustCompile("(?m)^<!-- excerpt of (\\S+) -->\n```\\w+\n((?s:.*?))^```$")
-	codeBlock = regexp.MustCompile("(?m)^```(go|python)$")
+	codeBlock = regexp.MustCompile("(?m)^```(go|python|java)$")
 
 	citedTest  = regexp.MustCompile("`(?:([a-z]+)\\.)?((?:Test|Fuzz)[A-Z]\\w*)`")
 	testIsMade = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
@@ -84,7 +84,7 @@ func isExcerpt(shown, file string) bool {
 }
 
 // TestCodeOfPagesIsThatOfFiles: what a page shows of a file is in it, line by line, so
-// the Go of all pages compiles, and mypy has read the Python.
+// the Go and Java of all pages compile, and mypy has read the Python.
 func TestCodeOfPagesIsThatOfFiles(t *testing.T) {
 	t.Parallel()
 	excerpts := 0
@@ -97,11 +97,11 @@ func TestCodeOfPagesIsThatOfFiles(t *testing.T) {
 		}
 		ofCode := 0
 		for _, found := range ofFiles {
-			if strings.HasSuffix(found[1], ".go") || strings.HasSuffix(found[1], ".py") {
+			if strings.HasSuffix(found[1], ".go") || strings.HasSuffix(found[1], ".py") || strings.HasSuffix(found[1], ".java") {
 				ofCode++
 			}
 		}
-		assert.Len(t, codeBlock.FindAllString(text, -1), ofCode, "%s: say which file each block of Go and Python is from", page)
+		assert.Len(t, codeBlock.FindAllString(text, -1), ofCode, "%s: say which file each block of Go, Python and Java is from", page)
 	}
 	require.Positive(t, excerpts)
 }

@@ -22,7 +22,7 @@ import (
 const repository = "../.."
 
 // notOurs are folders that are generated or fetched.
-var notOurs = []string{".git", ".cache", "bin", "dist", "node_modules"}
+var notOurs = []string{".git", ".cache", "bin", "dist", "node_modules", "target"}
 
 // files returns the slash-separated paths of all our files with one of the
 // suffixes.

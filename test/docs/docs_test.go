@@ -45,6 +45,7 @@ const (
 	needsIssuer     = "it needs an issuer; test/thirdparty/identity has one"
 	needsOrigin     = "it needs what people move from; test/thirdparty/bench/migrate has it"
 	needsNode       = "it needs Node and its registry; make sdk-typescript packs and installs"
+	needsMaven      = "it needs a JDK, Maven and its registry; make sdk-java installs and starts"
 	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
 )
 
@@ -116,6 +117,9 @@ var untyped = map[string]map[string][]string{
 	"docs/sdk/python.md": {needsModule: {"pip install ./sdk/python"}},
 	"docs/sdk/typescript.md": {
 		needsNode: {"(cd sdk/typescript && npm ci && npm pack)", "npm install ./sdk/typescript/delaybridge-0.1.0.tgz"},
+	},
+	"docs/sdk/java.md": {
+		needsMaven: {"mvn -f sdk/java install -DskipTests", "sdk/java/examples/order-timeout-spring/run.sh"},
 	},
 	"docs/sinks/redis.md": {
 		needsRedis: {

@@ -17,13 +17,13 @@ import (
 const repository = "../.."
 
 // notOurs are folders that are generated or fetched.
-var notOurs = []string{".git", ".cache", "bin", "dist", "node_modules"}
+var notOurs = []string{".git", ".cache", "bin", "dist", "node_modules", "target"}
 
 var (
 	fence = regexp.MustCompile("^ *```(\\w*)$")
 	// shells are the languages of blocks that are typed, shown those of blocks that are not.
 	shells = []string{"", "sh", "bash", "shell", "console"}
-	shown  = []string{"text", "go", "yaml", "js", "json", "sql", "python", "ts"}
+	shown  = []string{"text", "go", "yaml", "js", "json", "sql", "python", "ts", "java", "xml", "properties"}
 	// comment is what follows a command, or stands for one.
 	comment = regexp.MustCompile(`(?:^|\s+)# .*$`)
 )

@@ -7,6 +7,7 @@ import io.github.delaybridge.testing.FakeBridge;
 import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -21,7 +22,7 @@ class BatcherTest {
             .queue("orders")
             .transport((request, timeout) -> {
                 isAsked.countDown();
-                mayAnswer.await();
+                mayAnswer.await(20, TimeUnit.SECONDS); // The end of a test that failed waits for it, too.
                 return bridge.send(request, timeout);
             })
             .build();
