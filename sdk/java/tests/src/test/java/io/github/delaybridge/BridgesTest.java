@@ -145,6 +145,27 @@ class BridgesTest {
         }
     }
 
+    /** A program that forgets to close its Batcher. */
+    static final class Forgetful {
+        public static void main(String[] args) throws Exception {
+            Client client = Client.builder().servers(args[0]).queue("orders").build();
+            Batcher.builder(client).linger(Duration.ofDays(1)).build().add(in(Duration.ofHours(1), "forgotten"));
+        }
+    }
+
+    @Test
+    void theEndOfAProgramSendsWhatWaits() throws Exception {
+        try (DevBridge bridge = dev().start()) {
+            String classes = System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
+            Path java = Path.of(System.getProperty("java.home"), "bin", "java");
+            Process program = new ProcessBuilder(java.toString(), "-cp", classes, Forgetful.class.getName(), bridge.url())
+                    .inheritIO()
+                    .start();
+            assertThat(program.waitFor()).isZero();
+            assertThat(bridge.client().get(Ref.of("forgotten")).state()).isEqualTo("scheduled");
+        }
+    }
+
     /** Two bridges beside the first one, which has Redis and NATS. */
     private final class Others implements AutoCloseable {
         final List<String> urls = new ArrayList<>();
