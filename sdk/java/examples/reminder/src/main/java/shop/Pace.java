@@ -25,7 +25,7 @@ final class Pace {
     }
 
     private static void rate(String name, int threads, Step step) throws InterruptedException {
-        during(Duration.ofSeconds(2), threads, step); // Connections are made, and the code is compiled.
+        during(Duration.ofSeconds(5), threads, step); // Connections are made, and the code is compiled.
         long cpu = cpu();
         long begin = System.nanoTime();
         long count = during(Duration.ofSeconds(5), threads, step);
@@ -66,8 +66,8 @@ final class Pace {
             client.schedule(MESSAGE);
             return 1;
         };
-        rate("Client.schedule, 1 thread", 1, one);
         rate("Client.schedule, 64 threads", 64, one);
+        rate("Client.schedule, 1 thread", 1, one);
         rate("Client.scheduleBatch of 500", 1, () -> client.scheduleBatch(Collections.nCopies(500, MESSAGE)).size());
         try (Batcher batcher = Batcher.of(client)) {
             rate("Batcher.add, 1 thread", 1, () -> {

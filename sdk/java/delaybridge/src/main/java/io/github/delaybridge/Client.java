@@ -179,7 +179,7 @@ public final class Client {
     }
 
     private Optional<Duration> ask(Call<?> call, Prepared<?> request, CallOptions options) throws InterruptedException {
-        String sent = token.get();
+        String sent = visible("token", token.get());
         Map<String, String> headers = headers(request, sent, options);
         try {
             URI uri = URI.create(call.url());
@@ -205,9 +205,17 @@ public final class Client {
             headers.put("Authorization", "Bearer " + token);
         }
         if (options.traceparent() != null) {
-            headers.put("traceparent", options.traceparent());
+            headers.put("traceparent", visible("traceparent", options.traceparent()));
         }
         return headers;
+    }
+
+    /** A header's value. The JDK, too, refuses others, and shows them in its error. */
+    private static String visible(String field, String value) {
+        if (value == null || !value.chars().allMatch(c -> c > ' ' && c <= '~')) {
+            throw new InvalidException(field, "must be printable ASCII without spaces");
+        }
+        return value;
     }
 
     private static String checkedQueue(String name) {
