@@ -603,7 +603,7 @@ func (v *cancel) one(o *oracle, r target) store.Code {
 	if e != nil {
 		inForce = e.Token
 	}
-	if r.Row != "" && inForce != r.Row && !(v.Never && e != nil && e.uid == r.Row) {
+	if r.Row != "" && inForce != r.Row && (!v.Never || e == nil || e.uid != r.Row) {
 		e = nil
 	}
 	switch {
