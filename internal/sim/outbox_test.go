@@ -708,8 +708,8 @@ func (m *model) cancelledRow(l *life, row simRow) {
 	if len(l.copies) > 0 && l.hasCopy() && !l.mayBeLate {
 		m.w.fail("I11: row %d says that %s was cancelled in time, and it was published at %s", row.number, l, l.firstCopy())
 	}
-	if !l.mayBeLate {
-		l.rowEnd, l.isDenied = "cancelled", !l.isLost
+	if !l.mayBeLate { // A failover may have taken back what an operation has left before the message came.
+		l.rowEnd, l.isDenied = "cancelled", !l.isLost && !m.was(l.began, "restore")
 	}
 }
 
