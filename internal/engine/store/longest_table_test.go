@@ -36,7 +36,7 @@ var scriptSources = sync.OnceValue(func() map[string]string {
 			continue
 		}
 		source, isAlone := string(must(os.ReadFile("scripts/"+file.Name()))), true
-		for _, shared := range []struct{ used, name string }{{"first_at(", "first"}, {"renamed(", "uid"}, {"tags('Z", "tags"}, {"remember(", "ends"}, {" limit(", "limit"}, {" where(KEYS", "where"}, {"topic_of(", "topic"}, {" within(", "within"}} {
+		for _, shared := range []struct{ used, name string }{{"first_at(", "first"}, {"renamed(", "uid"}, {"first_token(theirs)", "uid"}, {"tags('Z", "tags"}, {"remember(", "ends"}, {" limit(", "limit"}, {" where(KEYS", "where"}, {"topic_of(", "topic"}, {" within(", "within"}} {
 			if strings.Contains(source, shared.used) {
 				source = string(must(os.ReadFile("scripts/shared/"+shared.name+".lua"))) + source
 				isAlone = false
