@@ -61,6 +61,8 @@ func TestClosedConnectionIsNoticed(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 	broker.mu.Unlock()
+	// Close returns before the connection is closed, if somebody reads from it.
+	require.Eventually(t, func() bool { return broker.openConnections() == 0 }, patience, time.Millisecond)
 	requireClass(t, publish(t, sink, newMessage(t, "topic", "key")), sinks.Acknowledged, "")
 	require.Len(t, broker.seen(), 2)
 }
