@@ -252,8 +252,8 @@ suite("real bridges", {
       }),
     );
     await advance("2h");
-    await consumer.consumed(ids);
-    assert.equal(consumer.ids.filter((id) => id.startsWith("killed-")).length, ids.length, "each once");
+    await consumer.consumed(ids); // A clock that jumps ends the bridges' leases, so a copy may come.
+    assert.equal(new Set(consumer.ids.filter((id) => id.startsWith("killed-"))).size, ids.length);
   });
 
   test("by a row of a transaction", {
