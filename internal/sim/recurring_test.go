@@ -312,8 +312,8 @@ func (m *model) firingCame(l *life, score int64) {
 	if l.edition.Name != name || l.edition.Message.Key != l.key {
 		m.w.fail("recurring: %s is one of %s", l, l.edition.Name)
 	}
-	// A planner that is held up knows for a while what a wipe has taken.
-	if at := m.w.now(); !l.edition.mayFire() && !m.clockWasSet(at-2*time.Minute) && !m.was(at-time.Minute, "wipe") {
+	// A planner that is held up knows for a while what a loss has taken.
+	if at := m.w.now(); !l.edition.mayFire() && !m.clockWasSet(at-2*time.Minute) && !m.was(at-time.Minute, "wipe", "lost shard") {
 		m.w.fail("recurring: %s is made, and whoever has ended that was answered", l)
 	}
 	m.isInTime(l, at, score)
@@ -340,9 +340,11 @@ func (m *model) isInTime(l *life, at time.Time, score int64) {
 // after a delete knows nothing of what came.
 func (m *model) isOnlyOne(l *life) {
 	of := l.edition.of
-	isForgotten := slices.ContainsFunc(of.changes, func(c *seriesCall) bool { return c.verb == "delete" })
+	isForgotten := func(other *life) bool {
+		return slices.ContainsFunc(of.changes, func(c *seriesCall) bool { return c.verb == "delete" && (!c.isDone || c.ended >= other.began) })
+	}
 	for _, other := range of.made[l.id] {
-		if !isForgotten && other.hasCopy() && !other.isLoose && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
+		if !isForgotten(other) && other.hasCopy() && !other.isLoose && !m.was(other.began-2*time.Minute, "clock", "wipe", "restore", "lost shard") {
 			m.w.fail("recurring: %s is made, and %s was published", l, other)
 		}
 	}

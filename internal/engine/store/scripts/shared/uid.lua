@@ -1,35 +1,38 @@
--- Returns the token under which a stored message was created.
+-- Returns where the header delay-uid of a stored message is, or would be: before all headers but the tags; whether it is there; and where
+-- the number of its headers is, and that number.
 -- CALLS nothing.
-local function first_token(stored)
-  local length, at = number(stored, 31)
-  local others = string.byte(stored, at + length) or 127
-  at = at + length + 1
-  if others > 0 and string.sub(stored, at, at + 10) == '\10delay-tags' then
-    length, at = number(stored, at + 11)
-    at, others = at + length, others - 1
-  end
-  if others == 0 or string.sub(stored, at, at + 9) ~= '\9delay-uid' then return string.sub(stored, 15, 30) end
-  length, at = number(stored, at + 10)
-  return string.sub(stored, at, at + length - 1)
-end
-
--- Returns the stored message under another token: its first token stays as the header delay-uid, before all
--- headers but the tags, and names the message to consumers; see message.UID.
--- CALLS nothing.
-local function renamed(stored, token)
-  local first = string.sub(stored, 15, 30)
-  if first == token then return stored end
+local function find_uid(stored)
   local length, at = number(stored, 31)
   local count_at = at + length
-  local head, count = string.sub(stored, 1, 14) .. token, string.byte(stored, count_at) or 127
+  local count = string.byte(stored, count_at) or 127
   at = count_at + 1
   local others = count -- After them comes the body, which may look like a header.
   if others > 0 and string.sub(stored, at, at + 10) == '\10delay-tags' then
     length, at = number(stored, at + 11)
     at, others = at + length, others - 1
   end
+  return at, others > 0 and string.sub(stored, at, at + 9) == '\9delay-uid', count_at, count
+end
+
+-- Returns the token under which a stored message was created.
+-- CALLS nothing.
+local function first_token(stored)
+  local at, is_there = find_uid(stored)
+  if not is_there then return string.sub(stored, 15, 30) end
+  local length, from = number(stored, at + 10)
+  return string.sub(stored, from, from + length - 1)
+end
+
+-- Returns the stored message under another token: its first token stays as the header delay-uid, and names the message to
+-- consumers; see message.UID.
+-- CALLS nothing.
+local function renamed(stored, token)
+  local first = string.sub(stored, 15, 30)
+  if first == token then return stored end
+  local at, is_there, count_at, count = find_uid(stored)
+  local head = string.sub(stored, 1, 14) .. token
   -- No message has as many headers, unless somebody else wrote it.
-  if others > 0 and string.sub(stored, at, at + 9) == '\9delay-uid' or count > 126 then
+  if is_there or count > 126 then
     return head .. string.sub(stored, 31)
   end
   if string.find(first, '[^!-~]') then -- Somebody wrote it into a row, and no header may hold it.
