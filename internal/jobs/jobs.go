@@ -74,7 +74,7 @@ func (r *Runner) Run(ctx context.Context) {
 
 // look starts jobs that nobody runs. Other parts report that Redis is unavailable.
 func (r *Runner) look(ctx context.Context) {
-	ids, err := r.queue.Open(ctx)
+	ids, err := r.queue.Ready(ctx)
 	if err != nil {
 		return
 	}
@@ -118,6 +118,7 @@ func (r *Runner) run(ctx context.Context, id string) {
 		logger.Info("job has ended", "event", "job_end", "state", j.State, "matched", j.Tally.Matched, "done", j.Tally.Done,
 			"maybe_published", j.Tally.MaybePublished, "too_late", j.Tally.TooLate, "gone", j.Tally.Gone,
 			"failed", j.Tally.Failed, "unknown", j.Tally.Unknown, "remaining", remaining(&j), "reason", j.Err)
+		r.Wake() // Another one may have waited for it.
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasePatience)

@@ -168,6 +168,52 @@ func TestTwoInstances(t *testing.T) {
 	}
 }
 
+// later is a job that moves messages of the filter by an hour.
+func later(filter inspect.Filter, rate int) job.Spec {
+	return job.Spec{Verb: job.Reschedule, Filter: filter, By: time.Hour, Rate: rate}
+}
+
+// TestReschedulesInTurn: two jobs that move the same messages move each of them once, one after the other, and end.
+func TestReschedulesInTurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 100)
+	due := map[string]time.Time{}
+	for _, m := range w.list(t, inspect.StateScheduled) {
+		due[m.Found.ID] = m.Found.DueAt
+	}
+	ids := []string{w.start(t, later(inspect.Filter{Topic: "t"}, 60)), w.start(t, later(inspect.Filter{IDPrefix: "m-00"}, 60))}
+	w.run(t, "a")
+	w.run(t, "b")
+	for _, id := range ids {
+		require.Equal(t, job.Tally{Matched: 100, Done: 100}, w.await(t, id, ended).Tally)
+	}
+	for _, m := range w.list(t, inspect.StateScheduled) {
+		require.Equal(t, due[m.Found.ID].Add(2*time.Hour), m.Found.DueAt, m.Found.ID)
+	}
+}
+
+// TestOthersDoNotWait for a reschedule: those of other messages, those that change nothing, and who is told to stop.
+func TestOthersDoNotWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 400)
+	first := w.start(t, later(inspect.Filter{Topic: "t"}, 1))
+	waits := w.start(t, later(inspect.Filter{Topic: "t", State: inspect.StateScheduled}, 0))
+	counts, stopped := later(inspect.Filter{Topic: "t"}, 0), w.start(t, later(inspect.Filter{Topic: "t"}, 0))
+	counts.DryRun = true
+	others := []string{stopped, w.start(t, counts), w.start(t, later(inspect.Filter{Topic: "other"}, 0))}
+	require.NoError(t, job.New(w.q).Stop(t.Context(), stopped))
+	w.run(t, "a")
+	w.run(t, "b")
+	for _, id := range others {
+		w.await(t, id, ended)
+	}
+	for _, id := range []string{first, waits} {
+		require.False(t, w.await(t, id, func(job.Job) bool { return true }).State.Ended(), "400 messages at one a second, and what waits for that")
+	}
+	require.NoError(t, job.New(w.q).Stop(t.Context(), first))
+	require.Equal(t, int64(400), w.await(t, waits, ended).Tally.Done)
+}
+
 // TestRate: a job is no faster than it may be.
 func TestRate(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,9 @@
 // messages die, are parked and are retried meanwhile. The job ends because it only
 // counts messages that were there at the start.
 //
+// Two reschedules of the same messages run one after the other ([Jobs.Ready]). Each would put its mark in the place of
+// the other's, meet the message again, and move it again: by an hour each time, and so for ever.
+//
 // # Why it meets all of them
 //
 // The job first lists waiting messages in due order, so that a job with a rate handles

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -167,6 +168,16 @@ func (s *Spec) UnmarshalJSON(text []byte) error {
 
 // moves reports whether the job gives messages another due time.
 func (s *Spec) moves() bool { return s.Verb == Reschedule || s.Verb == Redrive }
+
+// movesWhatMoves reports whether both are reschedules that may mean the same messages.
+func (s *Spec) movesWhatMoves(other *Spec) bool {
+	a, b := &s.Filter, &other.Filter
+	areBoth := s.Verb == Reschedule && other.Verb == Reschedule && !s.DryRun && !other.DryRun
+	differ := func(x, y string) bool { return x != "" && y != "" && x != y }
+	areApart := differ(a.Topic, b.Topic) || differ(a.Key, b.Key) ||
+		!strings.HasPrefix(a.IDPrefix, b.IDPrefix) && !strings.HasPrefix(b.IDPrefix, a.IDPrefix)
+	return areBoth && !areApart
+}
 
 // Ended reports whether the job is over.
 func (s State) Ended() bool { return s != Waiting && s != Running }

@@ -98,7 +98,49 @@ func (j *Jobs) Stop(ctx context.Context, id string) error {
 	return nil
 }
 
-// Open returns the ids of the jobs that have not ended.
+// Ready returns the ids of the open jobs that may run, in the order in which they were started. A reschedule
+// waits until all earlier ones that may mean the same messages have ended, unless it is told to stop: see doc.go. Since later jobs come
+// last, what is ready stays so.
+func (j *Jobs) Ready(ctx context.Context) ([]string, error) {
+	open, err := j.Open(ctx)
+	if err != nil || len(open) < 2 {
+		return open, err
+	}
+	jobs, err := j.read(ctx, open)
+	if err != nil {
+		return nil, err
+	}
+	var ready, waiting []string
+	for i := range jobs {
+		if waitsForOneOf(&jobs[i].Spec, jobs[:i]) {
+			waiting = append(waiting, jobs[i].ID)
+		} else {
+			ready = append(ready, jobs[i].ID)
+		}
+	}
+	stopped, err := j.stopped(ctx, waiting)
+	return append(ready, stopped...), err
+}
+
+func waitsForOneOf(s *Spec, earlier []Job) bool {
+	return slices.ContainsFunc(earlier, func(e Job) bool { return s.movesWhatMoves(&e.Spec) })
+}
+
+// stopped returns those of the jobs that are told to stop.
+func (j *Jobs) stopped(ctx context.Context, ids []string) (stopped []string, err error) {
+	for _, id := range ids {
+		isTold, err := j.queue.Redis(ctx).HExists(ctx, j.queue.Keys().Jobs(), id+stopField).Result()
+		if err != nil {
+			return nil, fmt.Errorf("read stops of jobs: %w", err)
+		}
+		if isTold {
+			stopped = append(stopped, id)
+		}
+	}
+	return stopped, nil
+}
+
+// Open returns the ids of the jobs that have not ended, in the order in which they were started.
 func (j *Jobs) Open(ctx context.Context) ([]string, error) {
 	open, err := j.queue.Redis(ctx).HGet(ctx, j.queue.Keys().Jobs(), openField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
