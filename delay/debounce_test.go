@@ -117,7 +117,7 @@ func TestDebounceInFlight(t *testing.T) {
 	_, err := w.client(t).Schedule(t.Context(), m, delay.At(time.UnixMilli(1000)))
 	require.NoError(t, err)
 	claims := w.claim(t)
-	_, err = w.client(t, delay.WithConflict(delay.Replace), delay.WithTimeout(50*time.Millisecond)).Schedule(t.Context(), m, when)
+	_, err = w.client(t, delay.WithConflict(delay.Replace), delay.WithTimeout(2*time.Second)).Schedule(t.Context(), m, when)
 	require.ErrorIs(t, err, delay.ErrTooLate)
 
 	told := make(chan struct{}, 1000)
