@@ -278,8 +278,9 @@ func TestReplaceRepeated(t *testing.T) {
 			s.create(later())()
 			var answer store.Answer
 			var claimed time.Time
-			s.lost(s.replaces(&answer, store.When{Relative: true}), replaced, steps(s.claim, func() { claimed = s.rdb.Time(s.Context()).Val() }))
+			s.lost(s.replaces(&answer, store.When{Relative: true}), replaced, steps(s.nextMillisecond, s.claim, func() { claimed = s.rdb.Time(s.Context()).Val() }))
 			require.NoError(s, answer.Err)
+			require.Equal(s, store.InFlight, s.found(true).Code)
 			require.False(s, answer.DueAt.After(claimed), "due at %s, and claimed by %s", answer.DueAt, claimed)
 		},
 		"in flight, put off": func(s *scene) {
