@@ -456,7 +456,14 @@ func (m *model) restored(tag string, then time.Duration) {
 	now := m.w.now()
 	for _, at := range sortedKeys(m.places) {
 		p := m.places[at]
-		if tag != "" && p.tag != tag || p.changed < then {
+		if tag != "" && p.tag != tag {
+			continue
+		}
+		if p.changed < then {
+			if p.now.state == inFlight {
+				// Its claim may again hold messages that were settled, so the next settle of it is stale.
+				m.traces.leaves(p.of, "a claim restored")
+			}
 			continue
 		}
 		p.of.restored = now
