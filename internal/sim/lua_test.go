@@ -107,11 +107,11 @@ func (s *redisServer) eval(args []string) any {
 	n, _ := strconv.Atoi(args[2])
 	e.server, s.script = s, e.scripts[name].verb
 	s.ran = s.script
-	s.isSecond, s.isPurge, s.argv = false, false, args[3+n:]
+	s.isSecond, s.isPurge, s.isNever, s.argv = false, false, false, args[3+n:]
 	s.keys = args[3 : 3+n]
 	switch argv := args[3+n:]; s.script {
 	case "cancel":
-		s.isPurge = argv[6] == "1"
+		s.isPurge, s.isNever = argv[6] == "1", argv[6] == "n"
 	case "schedule":
 		s.isSecond = argv[2] != ""
 	case "replace":

@@ -31,6 +31,7 @@ type redisServer struct {
 	lacks     string   // a command that is not made up here, and was asked for
 	broke     string   // a script that failed, which none may
 	isPurge   bool     // of a cancel: it means dead letters only
+	isNever   bool     // of a cancel: it ends firings of an older schedule
 	isSecond  bool     // that says that an earlier run may have happened
 	by        *host    // for whom
 	published func(channel, message string)

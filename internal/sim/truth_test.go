@@ -396,6 +396,8 @@ func (m *model) left(p *place, before, now facts, script, by string) {
 		m.w.fail("I11: a cancel of %s removes %s, which is in flight", by, l)
 	case id.isOfRows:
 		m.rowLeft(l, script, by)
+	case script == "cancel" && l.isFiring && m.w.redis.server.isNever: // Its producer may cancel a firing at the same time, too.
+		m.firingLeft(l, by)
 	case script == "cancel" && isProducer && id.cancels != nil && id.cancels.isUnderWay && id.cancels.by == by:
 		id.cancels.effects++
 		id.cancels.removed = l
