@@ -104,7 +104,7 @@ func run(ctx context.Context, tlc, dir, scratch string, args ...string) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, "java", append([]string{"-XX:+UseSerialGC", "-cp", tlc, "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", scratch}, args...)...) //nolint:gosec // Java
+	cmd := exec.CommandContext(ctx, "java", append([]string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", tlc, "tlc2.TLC", "-workers", "1", "-deadlock", "-metadir", scratch}, args...)...) //nolint:gosec // Java
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil {
