@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"sync"
 	"testing"
 
@@ -26,18 +27,33 @@ type browser struct {
 	troubles []string
 }
 
-// newBrowser opens a tab. What the page throws or logs as an error fails the test.
-func newBrowser(t *testing.T, home string) *browser {
-	t.Helper()
+// chromium is one headless Chromium, started by the first tab: most of a browser's work is to begin.
+var chromium context.Context //nolint:containedctx // It is how chromedp names a browser.
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 860),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))
-	allocator, stop := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(stop)
-	ctx, cancel := chromedp.NewContext(allocator)
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	defer stop()
+	var cancel context.CancelFunc
+	chromium, cancel = chromedp.NewContext(allocator)
+	defer cancel()
+	return m.Run()
+}
+
+var start = sync.OnceValue(func() error { return chromedp.Do(chromium) })
+
+// newBrowser opens a tab with cookies and storage of its own. What the page throws or logs as an error fails the test.
+func newBrowser(t *testing.T, home string) *browser {
+	t.Helper()
+	require.NoError(t, start(), "start Chromium; scripts/provision.sh installs it")
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	t.Cleanup(cancel)
 	b := &browser{t: t, ctx: ctx, home: home}
-	require.NoError(t, chromedp.Do(ctx), "start Chromium; scripts/provision.sh installs it")
+	require.NoError(t, chromedp.Do(ctx))
 	require.NoError(t, chromedp.Listen(ctx, b.hear))
 	t.Cleanup(func() {
 		b.mu.Lock()
