@@ -98,6 +98,7 @@ func New(config Config) (*API, error) {
 		w.Header().Set("Content-Type", "application/openapi+json")
 		_, _ = w.Write(spec) // An error means that the caller has gone.
 	})
+	(&signIns{c}).register()
 	return a, nil
 }
 

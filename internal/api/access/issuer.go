@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/time/rate"
 
 	"github.com/delaybridge/delaybridge/internal/api/access/jwks"
 )
@@ -31,6 +32,9 @@ type Issuer struct {
 	Algorithms []string      `yaml:"algorithms" doc:"Algorithms of signatures that are taken, such as ES256. Default: all of RS, PS and ES with 256, 384 and 512 bits, and EdDSA. There are no others."`
 	Leeway     time.Duration `yaml:"leeway" default:"30s" min:"0s" max:"5m" doc:"How far the issuer's clock may be from ours."`
 	Name       string        `yaml:"name_attribute" default:"sub" doc:"The attribute (what JWT calls a claim) that names the caller in the audit and the log."`
+	ClientID   string        `yaml:"client_id" doc:"What the issuer knows the console as: people sign in there, and the console calls with their ID tokens. It must be one of audiences, and needs discovery."`
+	SecretFile string        `yaml:"client_secret_file" file:"true" doc:"File with the client's secret, if the issuer gave it one. It is read at each sign-in."`
+	Scopes     []string      `yaml:"scopes" doc:"What the console asks the issuer for. Default: openid. The names of groups often need one more; offline_access lets people stay signed in for longer than one token lasts."`
 	Callers    []string      `yaml:"callers" required:"true" doc:"Who may do what: a line each, the first that fits counts. ATTRIBUTE=VALUE … ROLE [name=NAME] [queues=A,B] [topics=X,Y] [rate=N], see docs/identity.md."`
 }
 
@@ -56,10 +60,11 @@ type issuer struct {
 	algorithms []jose.SignatureAlgorithm
 	lines      lines
 	keys       *jwks.Source
+	signIns    *rate.Limiter
 }
 
 func parseIssuer(name string, given Issuer) (*issuer, []Problem) {
-	i := &issuer{Issuer: given, name: name, algorithms: asymmetric}
+	i := &issuer{Issuer: given, name: name, algorithms: asymmetric, signIns: rate.NewLimiter(signInsPerSecond, signInsPerSecond)}
 	var problems []Problem
 	wrong := func(key string, err error) {
 		if err != nil {
@@ -75,6 +80,9 @@ func parseIssuer(name string, given Issuer) (*issuer, []Problem) {
 	}
 	if given.JWKSURL != "" && given.JWKSFile != "" {
 		wrong("jwks_file", errors.New("jwks_url is given, too: give one of them"))
+	}
+	for key, err := range given.checkSignIn() {
+		wrong(key, err)
 	}
 	if len(given.Algorithms) > 0 {
 		i.algorithms = nil

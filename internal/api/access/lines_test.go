@@ -79,15 +79,18 @@ func TestSettingsProblems(t *testing.T) {
 	}
 	assert.Empty(t, with(func(*Issuer) {}).Check())
 	for key, s := range map[string]Settings{
-		"issuers.corp.url":        with(func(i *Issuer) { i.URL = "http://a.example" }),
-		"issuers.corp.jwks_url":   with(func(i *Issuer) { i.JWKSURL = "http://a.example" }),
-		"issuers.corp.jwks_file":  with(func(i *Issuer) { i.JWKSURL, i.JWKSFile = "https://a.example", "x" }),
-		"issuers.corp.algorithms": with(func(i *Issuer) { i.Algorithms = []string{"HS256"} }),
-		"issuers.corp.callers":    with(func(i *Issuer) { i.Callers = []string{"viewer"} }),
-		"issuers.other.url":       {Issuers: map[string]Issuer{"corp": good, "other": good}},
-		"issuers.certificate":     {Issuers: map[string]Issuer{"certificate": good}},
-		"issuers":                 many,
-		"certificates":            {Certificates: []string{"cn=a"}},
+		"issuers.corp.url":                with(func(i *Issuer) { i.URL = "http://a.example" }),
+		"issuers.corp.jwks_url":           with(func(i *Issuer) { i.JWKSURL = "http://a.example" }),
+		"issuers.corp.jwks_file":          with(func(i *Issuer) { i.JWKSURL, i.JWKSFile = "https://a.example", "x" }),
+		"issuers.corp.algorithms":         with(func(i *Issuer) { i.Algorithms = []string{"HS256"} }),
+		"issuers.corp.callers":            with(func(i *Issuer) { i.Callers = []string{"viewer"} }),
+		"issuers.corp.scopes":             with(func(i *Issuer) { i.ClientID, i.Audiences, i.Scopes = "c", []string{"c"}, []string{"groups"} }),
+		"issuers.corp.client_id":          with(func(i *Issuer) { i.ClientID = "none of the audiences" }),
+		"issuers.corp.client_secret_file": with(func(i *Issuer) { i.SecretFile = "x" }),
+		"issuers.other.url":               {Issuers: map[string]Issuer{"corp": good, "other": good}},
+		"issuers.certificate":             {Issuers: map[string]Issuer{"certificate": good}},
+		"issuers":                         many,
+		"certificates":                    {Certificates: []string{"cn=a"}},
 	} {
 		problems := s.Check()
 		require.Len(t, problems, 1, key)

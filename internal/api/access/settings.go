@@ -42,6 +42,16 @@ type known struct {
 
 func (k *known) isEmpty() bool { return len(k.issuers) == 0 && len(k.certificates) == 0 }
 
+// named is the issuer of that name, or nil.
+func (k *known) named(name string) *issuer {
+	for _, i := range k.issuers {
+		if i.name == name {
+			return i
+		}
+	}
+	return nil
+}
+
 func parseSettings(s Settings) (*known, []Problem) {
 	k := &known{issuers: map[string]*issuer{}}
 	var problems []Problem

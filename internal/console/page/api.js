@@ -23,6 +23,12 @@ export function hasToken() {
   return sessionStorage.getItem(tokenKey) !== null;
 }
 
+// renewBy is told what keeps the token in force, before each call but those by which somebody signs in.
+let renew = async () => {};
+export function renewBy(does) {
+  renew = does;
+}
+
 async function send(method, path, { query, body, signal } = {}) {
   const dots = /\/messages\/(\.\.?)$/.exec(path); // Else it is a way up.
   const url = new URL(dots ? path.slice(0, -dots[1].length) + '-' : path, base);
@@ -30,6 +36,7 @@ async function send(method, path, { query, body, signal } = {}) {
   for (const [name, value] of Object.entries(query || {})) {
     if (value !== undefined && value !== null && value !== '') url.searchParams.set(name, value);
   }
+  if (!path.startsWith('sign-in')) await renew();
   const headers = {};
   const token = sessionStorage.getItem(tokenKey);
   if (token) headers.Authorization = `Bearer ${token}`;

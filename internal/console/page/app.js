@@ -1,6 +1,6 @@
 import { hasToken, Problem, setToken } from './api.js';
 import { ask } from './ask.js';
-import { button, el, field, given, input, replace } from './dom.js';
+import { button, el, field, given, input, note, replace } from './dom.js';
 import { switchZone, zone } from './format.js';
 import { follow, live, run, stale, watch } from './live.js';
 import * as audit from './pages/audit.js';
@@ -15,6 +15,7 @@ import * as overview from './pages/overview.js';
 import * as queue from './pages/queue.js';
 import * as recurring from './pages/recurring.js';
 import * as sinks from './pages/sinks.js';
+import { begin, finish, forget, issuers, leave as signOut } from './signin.js';
 
 const pages = { '': overview, queue, messages, message, dead, recurring, jobs, sinks, inlets, instances, audit, find };
 const shownInNav = ['', 'sinks', 'inlets', 'jobs', 'instances', 'audit'];
@@ -91,7 +92,7 @@ function tellWho() {
   const limits = caller?.topics ? `, ${caller.topics.length === 1 ? 'one topic' : `${caller.topics.length} topics`} only` : '';
   replace(document.getElementById('who'),
     caller?.by_token ? [given(caller.name), el('small', null, ` ${caller.role === caller.name ? '' : `(${caller.role}${limits})`}`)] : '',
-    hasToken() ? button('Sign out', () => { setToken(null); location.reload(); }, { class: 'quiet' }) : '');
+    hasToken() ? button('Sign out', signOut, { class: 'quiet' }) : '');
 }
 
 // announce tells those who hear the page that something has broken, or is mended. Figures
@@ -109,11 +110,14 @@ function announce({ queues, sinks }) {
 }
 
 async function login(problem) {
-  const given = await ask('This bridge asks for a token', [
+  const places = await issuers();
+  const given = await ask(places.length ? 'Sign in' : 'This bridge asks for a token', [
     el('p', null, problem.message),
-    field('Token', input('token', { type: 'password', required: true, autofocus: true }), 'It stays in this tab until the tab is closed.'),
+    places.map((issuer) => el('p', null, button(`Sign in with ${issuer.name}`, () => begin(issuer).catch((err) => note(err.message, true)), { class: 'primary' }))),
+    field(places.length ? 'Or a token' : 'Token', input('token', { type: 'password', required: true, autofocus: !places.length }), 'It stays in this tab until the tab is closed.'),
   ], 'Use it');
   if (given) {
+    forget();
     setToken(given.token);
     go();
   }
@@ -175,5 +179,6 @@ addEventListener('hashchange', go);
 watch(tellLive);
 watch(tellWho);
 follow(announce, new AbortController().signal);
+await finish().catch((err) => note(err.message, true));
 show();
 run(login);

@@ -38,9 +38,9 @@ func run(m *testing.M) int {
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true))
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	defer stop()
-	var cancel context.CancelFunc
-	chromium, cancel = chromedp.NewContext(allocator)
+	ctx, cancel := chromedp.NewContext(allocator)
 	defer cancel()
+	chromium = ctx
 	return m.Run()
 }
 

@@ -49,6 +49,10 @@ func newIssuer(t *testing.T, keyID string, groups map[string][]string) *issuer {
 		if isAboutKeys := strings.Contains(r.URL.Path, "keys") || strings.Contains(r.URL.Path, "well-known"); isAboutKeys && i.isAway.Load() {
 			panic(http.ErrAbortHandler)
 		}
+		if r.URL.Path == loginPage {
+			i.login(w, r)
+			return
+		}
 		handler.ServeHTTP(w, r)
 	}))
 	i.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -57,7 +61,7 @@ func newIssuer(t *testing.T, keyID string, groups map[string][]string) *issuer {
 	i.provided = &provided{Storage: storage.NewStorage(storage.NewUserStore(i.URL)), groups: groups}
 	i.rotate(t, keyID)
 	var err error
-	handler, err = op.NewProvider(&op.Config{CryptoKeyId: "test", AuthMethodPost: true}, i.provided, op.StaticIssuer(i.URL))
+	handler, err = op.NewProvider(&op.Config{CryptoKeyId: "test", AuthMethodPost: true, GrantTypeRefreshToken: true, CodeMethodS256: true}, i.provided, op.StaticIssuer(i.URL))
 	require.NoError(t, err)
 	i.ca = writeCA(t, i.Server)
 	return i
@@ -101,9 +105,10 @@ func (i *issuer) token(ctx context.Context, client string) (token string, err er
 type provided struct {
 	*storage.Storage
 
-	groups map[string][]string // by client
-	mu     sync.Mutex
-	key    *key
+	groups  map[string][]string // by client
+	console atomic.Pointer[consoleClient]
+	mu      sync.Mutex
+	key     *key
 }
 
 // rotate replaces the key; tokens of the one before are no longer good.

@@ -22,7 +22,8 @@ const (
 
 // state is what is known of an issuer's keys.
 type state struct {
-	keys []jose.JSONWebKey
+	Found
+
 	// fetchedAt is when the keys were, beganAt when the last fetch began; zero if never.
 	fetchedAt, beganAt time.Time
 	isUnderWay, failed bool
@@ -30,10 +31,10 @@ type state struct {
 
 func (s *state) began(now time.Time) { s.beganAt, s.isUnderWay = now, true }
 
-func (s *state) end(now time.Time, keys []jose.JSONWebKey, err error) {
+func (s *state) end(now time.Time, found Found, err error) {
 	s.isUnderWay, s.failed = false, err != nil
 	if err == nil {
-		s.keys, s.fetchedAt = keys, now
+		s.Found, s.fetchedAt = found, now
 	}
 }
 
@@ -63,7 +64,7 @@ func (a answer) err() error {
 func (s *state) decide(id string, now time.Time) ([]jose.JSONWebKey, answer) {
 	isFresh := !s.fetchedAt.IsZero() && now.Sub(s.fetchedAt) <= KeepFor
 	if isFresh {
-		if keys := withID(s.keys, id); len(keys) > 0 {
+		if keys := withID(s.Keys, id); len(keys) > 0 {
 			return keys, found
 		}
 	}

@@ -68,38 +68,52 @@ func isLoopback(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
+// Endpoints are where people sign in and out, as discovery says; "" where it does not.
+type Endpoints struct {
+	Authorization string `json:"authorization_endpoint"`
+	Token         string `json:"token_endpoint"`
+	EndSession    string `json:"end_session_endpoint"`
+}
+
+// Found is what an issuer says of itself. Endpoints is empty unless the keys were found by discovery.
+type Found struct {
+	Keys      []jose.JSONWebKey
+	Endpoints Endpoints
+}
+
 // Fetch returns the keys as they are now. Its errors hold no secret.
-func Fetch(ctx context.Context, c Config) ([]jose.JSONWebKey, error) {
+func Fetch(ctx context.Context, c Config) (found Found, err error) {
+	var content []byte
 	if c.File != "" {
-		content, err := readFile(c.File)
-		if err != nil {
-			return nil, err
+		if content, err = readFile(c.File); err != nil {
+			return Found{}, err
 		}
-		return parse(content)
+		found.Keys, err = parse(content)
+		return found, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	client, err := c.client()
+	client, err := c.Client()
 	if err != nil {
-		return nil, err
+		return Found{}, err
 	}
 	defer client.CloseIdleConnections()
 	from := c.URL
 	if from == "" {
-		if from, err = c.discover(ctx, client); err != nil {
-			return nil, fmt.Errorf("discovery: %w", err)
+		if from, found.Endpoints, err = c.discover(ctx, client); err != nil {
+			return Found{}, fmt.Errorf("discovery: %w", err)
 		}
 	}
-	content, err := c.get(ctx, client, from)
-	if err != nil {
-		return nil, fmt.Errorf("keys: %w", err)
+	if content, err = c.get(ctx, client, from); err != nil {
+		return Found{}, fmt.Errorf("keys: %w", err)
 	}
-	return parse(content)
+	found.Keys, err = parse(content)
+	return found, err
 }
 
-// client is one for a few requests, with the CA file as it is now. It follows no redirect: what an issuer
-// says it says itself.
-func (c Config) client() (*http.Client, error) {
+// Client is one for a few requests to the issuer, with the CA file as it is now; close its idle connections after
+// them. It follows no redirect: what an issuer says it says itself.
+func (c Config) Client() (*http.Client, error) {
 	tls, err := tlsclient.Files{CAFile: c.CAFile}.Config()
 	if err != nil {
 		return nil, err
@@ -115,28 +129,46 @@ func (c Config) client() (*http.Client, error) {
 
 // discover returns where the issuer says that its keys are. It may be another host, as with Google and
 // Kubernetes: the issuer's word, which came by TLS, is what the keys rest on anyway.
-func (c Config) discover(ctx context.Context, client *http.Client) (string, error) {
+func (c Config) discover(ctx context.Context, client *http.Client) (keys string, endpoints Endpoints, err error) {
 	content, err := c.get(ctx, client, strings.TrimSuffix(c.Issuer, "/")+wellKnown)
 	if err != nil {
-		return "", err
+		return "", Endpoints{}, err
 	}
 	var said struct {
+		Endpoints
+
 		Issuer string `json:"issuer"`
 		Keys   string `json:"jwks_uri"`
 	}
 	if err := json.Unmarshal(content, &said); err != nil {
-		return "", fmt.Errorf("the answer is no JSON: %w", err)
+		return "", Endpoints{}, fmt.Errorf("the answer is no JSON: %w", err)
 	}
 	if said.Issuer != c.Issuer {
-		return "", fmt.Errorf("the server there is the issuer %q", said.Issuer)
+		return "", Endpoints{}, fmt.Errorf("the server there is the issuer %q", said.Issuer)
 	}
-	if err := CheckURL(said.Keys); err != nil {
-		return "", fmt.Errorf("its jwks_uri %q %w", said.Keys, err)
+	if err := c.checkSaid("jwks_uri", said.Keys); err != nil {
+		return "", Endpoints{}, err
 	}
-	if strings.HasPrefix(c.Issuer, "https:") && !strings.HasPrefix(said.Keys, "https:") {
-		return "", fmt.Errorf("its jwks_uri %q must be https, as the issuer is", said.Keys)
+	// Nobody may be sent elsewhere to sign in; tokens are checked all the same.
+	for name, at := range map[string]*string{
+		"authorization_endpoint": &said.Authorization, "token_endpoint": &said.Token, "end_session_endpoint": &said.EndSession,
+	} {
+		if c.checkSaid(name, *at) != nil {
+			*at = ""
+		}
 	}
-	return said.Keys, nil
+	return said.Keys, said.Endpoints, nil
+}
+
+// checkSaid returns why a URL that the issuer says cannot be used.
+func (c Config) checkSaid(name, said string) error {
+	if err := CheckURL(said); err != nil {
+		return fmt.Errorf("its %s %q %w", name, said, err)
+	}
+	if strings.HasPrefix(c.Issuer, "https:") && !strings.HasPrefix(said, "https:") {
+		return fmt.Errorf("its %s %q must be https, as the issuer is", name, said)
+	}
+	return nil
 }
 
 func (c Config) get(ctx context.Context, client *http.Client, from string) (content []byte, err error) {

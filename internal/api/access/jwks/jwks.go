@@ -77,13 +77,13 @@ func (s *Source) fetch(ctx context.Context) {
 	s.mu.Lock()
 	s.state.began(time.Now())
 	s.mu.Unlock()
-	keys, err := Fetch(ctx, s.config)
+	found, err := Fetch(ctx, s.config)
 	if ctx.Err() != nil {
 		return
 	}
 	s.mu.Lock()
 	wasFailing := s.state.failed
-	s.state.end(time.Now(), keys, err)
+	s.state.end(time.Now(), found, err)
 	select {
 	case <-s.asked: // Whoever asked before it began has its answer.
 	default:
@@ -96,7 +96,7 @@ func (s *Source) fetch(ctx context.Context) {
 	case err != nil && !wasFailing:
 		s.logger.Warn("keys not fetched, the earlier ones stay", "for", KeepFor, "err", err)
 	case err == nil && wasFailing:
-		s.logger.Info("keys fetched again", "keys", len(keys))
+		s.logger.Info("keys fetched again", "keys", len(found.Keys))
 	}
 }
 
@@ -118,6 +118,13 @@ func (s *Source) Find(ctx context.Context, id string) ([]jose.JSONWebKey, error)
 		keys, next = s.state.decide(id, time.Now())
 	}
 	return keys, next.err()
+}
+
+// Endpoints are those of the last fetch that was answered.
+func (s *Source) Endpoints() Endpoints {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Endpoints
 }
 
 // wait returns at the end of the fetch that is under way, or else of the next one, or when the caller has

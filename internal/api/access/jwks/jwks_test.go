@@ -52,7 +52,7 @@ func TestDecide(t *testing.T) {
 	now := time.Now()
 	one := []jose.JSONWebKey{{KeyID: "a"}}
 	fetched := func(ago time.Duration) state {
-		return state{keys: one, fetchedAt: now.Add(-ago), beganAt: now.Add(-ago)}
+		return state{Found: Found{Keys: one}, fetchedAt: now.Add(-ago), beganAt: now.Add(-ago)}
 	}
 	failing := fetched(KeepFor)
 	failing.beganAt, failing.failed = now.Add(-time.Second), true
@@ -80,7 +80,7 @@ func TestDecide(t *testing.T) {
 		_, got := c.state.decide(c.id, now)
 		assert.Equal(t, c.want, got, name)
 	}
-	two := state{keys: []jose.JSONWebKey{{KeyID: "a"}, {}}, fetchedAt: now, beganAt: now}
+	two := state{Found: Found{Keys: []jose.JSONWebKey{{KeyID: "a"}, {}}}, fetchedAt: now, beganAt: now}
 	_, got := two.decide("", now)
 	assert.Equal(t, isUnknown, got, "a token that names no key, and there are two")
 }
@@ -179,8 +179,8 @@ func TestFetch(t *testing.T) {
 	a := newAuthority(t, (*httptest.Server).Start, newKey(t, "a"))
 	elsewhere := newAuthority(t, (*httptest.Server).Start, newKey(t, "b"))
 	fetch := func(c Config) (ids []string, err error) {
-		keys, err := Fetch(t.Context(), c)
-		for _, key := range keys {
+		found, err := Fetch(t.Context(), c)
+		for _, key := range found.Keys {
 			ids = append(ids, key.KeyID)
 		}
 		return ids, err
@@ -247,14 +247,20 @@ func TestFetchTLS(t *testing.T) {
 	require.ErrorContains(t, err, "certificate")
 	roots := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.Certificate().Raw}), 0o600))
-	keys, err := Fetch(t.Context(), Config{Issuer: a.URL, CAFile: roots})
+	found, err := Fetch(t.Context(), Config{Issuer: a.URL, CAFile: roots})
 	require.NoError(t, err)
-	assert.Equal(t, "a", keys[0].KeyID)
+	assert.Equal(t, "a", found.Keys[0].KeyID)
 	a.describe.Store(new(func(w http.ResponseWriter) {
 		_, _ = fmt.Fprintf(w, `{"issuer": %q, "jwks_uri": %q}`, a.URL, plain.URL+"/keys")
 	}))
 	_, err = Fetch(t.Context(), Config{Issuer: a.URL, CAFile: roots})
 	require.ErrorContains(t, err, "must be https, as the issuer is")
+	a.describe.Store(new(func(w http.ResponseWriter) {
+		_, _ = fmt.Fprintf(w, `{"issuer": %[1]q, "jwks_uri": "%[1]s/keys", "authorization_endpoint": "%[1]s/in", "token_endpoint": "%[2]s/token", "end_session_endpoint": "javascript:alert(1)"}`, a.URL, plain.URL)
+	}))
+	found, err = Fetch(t.Context(), Config{Issuer: a.URL, CAFile: roots})
+	require.NoError(t, err, "tokens can be checked")
+	assert.Equal(t, Endpoints{Authorization: a.URL + "/in"}, found.Endpoints, "nobody is sent elsewhere")
 }
 
 // source runs a source until the test ends. Each fetch is told on the channel.
