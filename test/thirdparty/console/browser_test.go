@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 	defer stop()
 	ctx, cancel := chromedp.NewContext(allocator)
 	defer cancel()
-	chromium = ctx
+	chromium = ctx //nolint:fatcontext // It is one for all tests.
 	return m.Run()
 }
 
