@@ -45,6 +45,7 @@ const (
 	needsIssuer     = "it needs an issuer; test/thirdparty/identity has one"
 	needsOrigin     = "it needs what people move from; test/thirdparty/bench/migrate has it"
 	needsNode       = "it needs Node and its registry; make sdk-typescript packs and installs"
+	needsPython     = "it needs Python and its registry; make sdk-python starts the same"
 	needsMaven      = "it needs a JDK, Maven and its registry; make sdk-java installs and starts"
 	needsRedis      = "it needs a Redis that anybody may change; internal/sinks/redis and internal/grants have one"
 )
@@ -114,7 +115,7 @@ var untyped = map[string]map[string][]string{
 			"bridge schedule --config bridge.yaml --queue orders --batch waiting.jsonl",
 		},
 	},
-	"docs/sdk/python.md": {needsModule: {"pip install ./sdk/python"}},
+	"docs/sdk/python.md": {needsModule: {"pip install ./sdk/python"}, needsPython: {"sdk/python/examples/reminders_fastapi/run.sh"}},
 	"docs/sdk/typescript.md": {
 		needsNode: {"(cd sdk/typescript && npm ci && npm pack)", "npm install ./sdk/typescript/delaybridge-0.1.0.tgz"},
 	},

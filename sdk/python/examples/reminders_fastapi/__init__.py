@@ -1,0 +1,1 @@
+"""Reminders, each of which comes at its time, unless it is moved or cancelled."""
