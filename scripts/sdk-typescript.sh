@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Lints, builds and tests sdk/typescript. Where Node 20 or the registry is missing, it says so and does nothing. The
-# arguments are the command that starts PostgreSQL and MariaDB around another, and the bridge.
+# arguments are the command that starts Redis, Kafka, PostgreSQL and MariaDB around another, and the bridge.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 services=$1
@@ -25,4 +25,4 @@ if [ "$(cat node_modules/.locked 2>/dev/null)" != "$locked" ]; then
 fi
 
 npm run --silent lint
-exec "$services" -only postgres,mariadb npm run --silent test
+exec "$services" -only redis,kafka,postgres,mariadb npm run --silent test

@@ -117,7 +117,10 @@ var untyped = map[string]map[string][]string{
 	},
 	"docs/sdk/python.md": {needsModule: {"pip install ./sdk/python"}, needsPython: {"sdk/python/examples/reminders_fastapi/run.sh"}},
 	"docs/sdk/typescript.md": {
-		needsNode: {"(cd sdk/typescript && npm ci && npm pack)", "npm install ./sdk/typescript/delaybridge-0.1.0.tgz"},
+		needsNode: {
+			"(cd sdk/typescript && npm ci && npm pack)", "npm install ./sdk/typescript/delaybridge-0.1.0.tgz",
+			"sdk/typescript/examples/retries-kafka/run.sh",
+		},
 	},
 	"docs/sdk/java.md": {
 		needsMaven: {"mvn -f sdk/java install -DskipTests", "sdk/java/examples/order-timeout-spring/run.sh"},

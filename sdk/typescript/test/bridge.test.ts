@@ -1,6 +1,6 @@
 // The SDK before real bridges: the program that DELAYBRIDGE_TEST_BRIDGE names, which `make sdk-typescript` builds.
 import assert from "node:assert/strict";
-import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import net from "node:net";
@@ -11,54 +11,13 @@ import { promisify } from "node:util";
 import { Batcher, Client, DuplicateError, InvalidError, NotFoundError } from "delaybridge";
 import { postgresOutbox } from "delaybridge/outbox";
 import pg from "pg";
+import { freePort, Program } from "./program.js";
 import { chance } from "./vectors.js";
 
 const bridge = process.env.DELAYBRIDGE_TEST_BRIDGE as string;
 const postgresURL = process.env.DELAYBRIDGE_TEST_POSTGRES_URL;
 const patience = 60_000;
 const topic = "order.timeout";
-
-/** A process, and what it has printed. */
-class Program {
-  readonly process: ChildProcess;
-  #output = "";
-  #changed: (() => void)[] = [];
-
-  constructor(...args: string[]) {
-    this.process = spawn(bridge, args, { stdio: ["ignore", "pipe", "pipe"] });
-    for (const stream of [this.process.stdout, this.process.stderr]) {
-      stream?.on("data", (part: Buffer) => this.#tell(part.toString()));
-    }
-    this.process.on("exit", () => this.#tell("\nended\n"));
-  }
-
-  #tell(more: string): void {
-    this.#output += more;
-    for (const change of this.#changed.splice(0)) {
-      change();
-    }
-  }
-
-  /** Waits until it has printed what fits. */
-  async printed(pattern: RegExp): Promise<string> {
-    for (;;) {
-      const found = pattern.exec(this.#output);
-      if (found !== null) {
-        return found[1] ?? "";
-      }
-      assert.doesNotMatch(this.#output, /\nended\n$/);
-      await new Promise<void>((resolve) => this.#changed.push(resolve));
-    }
-  }
-
-  async end(signal: NodeJS.Signals): Promise<void> {
-    if (this.process.exitCode === null && this.process.signalCode === null) {
-      const ended = new Promise((resolve) => this.process.on("exit", resolve));
-      this.process.kill(signal);
-      await ended;
-    }
-  }
-}
 
 /** A consumer of NATS: the ids of all messages to the topic, as they come. */
 class Consumer {
@@ -157,10 +116,7 @@ suite("real bridges", {
 
   /** Starts another bridge before the Redis and the NATS of the first one, and returns it with its address. */
   async function another(): Promise<{ program: Program; address: string }> {
-    const free = net.createServer().listen(0, "127.0.0.1");
-    await new Promise((resolve) => free.on("listening", resolve));
-    const { port } = free.address() as net.AddressInfo;
-    await new Promise((resolve) => free.close(resolve));
+    const port = await freePort();
     const folder = await dev.printed(/Folder +(\S+)/);
     const text = await readFile(path.join(folder, "bridge.yaml"), "utf8");
     const file = path.join(dir, `${port}.yaml`);
@@ -172,18 +128,8 @@ suite("real bridges", {
     );
     const program = start("run", "--config", file);
     const address = `http://127.0.0.1:${port}`;
-    for (;;) {
-      // It prints nothing when it is ready.
-      const isReady = await fetch(`${address}/readyz`).then(
-        (r) => r.ok,
-        () => false,
-      );
-      if (isReady) {
-        return { program, address };
-      }
-      assert.equal(program.process.exitCode, null, "it runs");
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
+    await program.ready(address);
+    return { program, address };
   }
 
   async function advance(by: string): Promise<void> {
