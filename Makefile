@@ -49,7 +49,7 @@ SIM_FLAGS ?=
 TRACES ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves sdk-python sdk-typescript sdk-java retries identity power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +62,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
-PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity power plain sim traces
+PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power plain sim traces
 JOBS ?= 2
 
 packages: services
@@ -118,6 +118,9 @@ retries: services ## Consume with franz-go and Watermill as docs/retry.md says (
 
 identity: services ## Let an OpenID provider say who calls, as docs/identity.md says (TEST_FLAGS).
 	$(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./identity
+
+mcp: services build ## Let the official client of the Model Context Protocol use bridge mcp (TEST_FLAGS).
+	DELAYBRIDGE_TEST_BRIDGE=$(CURDIR)/bin/bridge $(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./mcp
 
 power: ## Cut the power of Redis, PostgreSQL, NATS and the bridge, and look for what was confirmed (CUTS); needs root and /dev/fuse.
 	go test -C test/thirdparty -count=1 -timeout=3h -v ./power -cuts $(CUTS)

@@ -77,6 +77,8 @@ type API struct {
 	core   *core
 	events *events
 	track  *track
+	// document describes the calls, as OpenAPI.
+	document []byte
 }
 
 // New returns the API; it does no I/O.
@@ -90,16 +92,25 @@ func New(config Config) (*API, error) {
 	} {
 		resource.register()
 	}
-	spec, err := json.Marshal(c.description())
-	if err != nil {
+	var err error
+	if a.document, err = json.Marshal(c.description()); err != nil {
 		return nil, fmt.Errorf("describe the API: %w", err)
 	}
 	c.router.HandleFunc("GET "+base+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(spec) // An error means that the caller has gone.
+		_, _ = w.Write(a.document) // An error means that the caller has gone.
 	})
 	(&signIns{c}).register()
 	return a, nil
+}
+
+// Document is the OpenAPI document that bridges of this version serve.
+func Document(version string) ([]byte, error) {
+	a, err := New(Config{Version: version})
+	if err != nil {
+		return nil, err
+	}
+	return a.document, nil
 }
 
 // ServeHTTP serves what is below /api/v1/.

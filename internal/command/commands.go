@@ -12,6 +12,7 @@ type commands struct {
 	Check    checkCommand    `cmd:"" help:"Log in everywhere, and say what will not work or may lose messages."`
 	Ready    readyCommand    `cmd:"" help:"Ask the running bridge whether it is ready."`
 	Inlets   inletsCommand   `cmd:"" help:"Ask the running bridge what its inlets do."`
+	MCP      mcpCommand      `cmd:"" name:"mcp" help:"Let an assistant ask the running bridge, by the Model Context Protocol."`
 	Messages messageCommands `embed:""`
 	Queues   queueCommands   `embed:""`
 	Outbox   outboxCommands  `cmd:"" help:"Make, show or repair the tables of an outbox in a database."`

@@ -4,15 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
-	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
@@ -20,9 +16,8 @@ import (
 type inletsCommand struct {
 	fileFlag
 	outputFlag
-	URL       string        `placeholder:"URL" help:"The bridge to ask, as http://10.0.0.7:8080. Default: the one on this machine, at admin.listen."`
-	TokenFile string        `placeholder:"FILE" help:"A file with a token that the bridge knows; needed with admin.auth."`
-	Timeout   time.Duration `default:"5s" help:"Longest wait for the answer."`
+	apiFlags
+	Timeout time.Duration `default:"5s" help:"Longest wait for the answer."`
 }
 
 func (inletsCommand) Help() string {
@@ -41,15 +36,19 @@ func (c inletsCommand) Run(p *program) error {
 	if err != nil {
 		return err
 	}
-	url := strings.TrimSuffix(c.URL, "/")
-	if url == "" {
-		if url, err = apiURL(cfg.Admin); err != nil {
-			return &failure{code: "config", exit: exitUsage, cause: err}
-		}
-	}
-	all, err := c.ask(p.ctx, url+"/api/v1/inlets")
+	address, err := c.address(cfg.Admin)
 	if err != nil {
 		return err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, c.Timeout)
+	defer cancel()
+	text, err := c.ask(ctx, http.MethodGet, address+"/api/v1/inlets", nil)
+	if err != nil {
+		return err
+	}
+	var all operate.Inlets
+	if err := json.Unmarshal(text, &all); err != nil {
+		return fmt.Errorf("%s gives no answer of a bridge: %w", address, err)
 	}
 	list := c.listing(p.stdout, "INLET", "FROM", "QUEUE", "STATE", "SINCE", "BEHIND", "DONE/S", "DONE", "REFUSED", "WHY", "+SINK", "+RESULTS", "+LAST REFUSED")
 	for i := range all.Inlets {
@@ -65,66 +64,6 @@ func (c inletsCommand) Run(p *program) error {
 		_, err = fmt.Fprintf(p.stdout, "as %s sees them, since %s\n", all.Instance, all.Began)
 	}
 	return err
-}
-
-// apiURL is where this machine asks.
-func apiURL(admin config.Admin) (string, error) {
-	if admin.Listen == "" {
-		return "", errors.New("admin.listen: the bridge has no listener, so it cannot be asked")
-	}
-	scheme := "http"
-	if admin.TLS != nil {
-		scheme = "https"
-	}
-	host, err := fromHere(admin.Listen)
-	return scheme + "://" + host, err
-}
-
-// ask makes the call.
-func (c inletsCommand) ask(ctx context.Context, url string) (all operate.Inlets, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return all, usagef("--url: %v", err)
-	}
-	if c.TokenFile != "" {
-		token, err := os.ReadFile(c.TokenFile)
-		if err != nil {
-			return all, usagef("--token-file: %v", err)
-		}
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return all, fmt.Errorf("no bridge answers: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	const most = 16 << 20
-	text, err := io.ReadAll(io.LimitReader(response.Body, most))
-	if err != nil {
-		return all, fmt.Errorf("read the answer of %s: %w", url, err)
-	}
-	if response.StatusCode != http.StatusOK {
-		return all, refusal(url, response.Status, text)
-	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		return all, fmt.Errorf("%s gives no answer of a bridge: %w", url, err)
-	}
-	return all, nil
-}
-
-// refusal is what the bridge says in place of an answer.
-func refusal(url, status string, text []byte) error {
-	var problem struct{ Code, Detail string }
-	if json.Unmarshal(text, &problem) != nil || problem.Code == "" {
-		return fmt.Errorf("%s answers %s", url, status)
-	}
-	f := &failure{code: problem.Code, exit: exitOf(problem.Code), text: fmt.Sprintf("%s answers %s: %s", url, status, problem.Detail)}
-	if problem.Code == "unauthorized" {
-		f.hint = "--token-file names a file with a token"
-	}
-	return f
 }
 
 // totals are how many messages were done, and how many of them were refused.
