@@ -47,6 +47,7 @@ type queueCommands struct {
 	Pause    pauseCommand    `cmd:"" help:"Stop publishing of a queue or one topic: its messages keep waiting."`
 	Resume   resumeCommand   `cmd:"" help:"Resume a paused queue or topic."`
 	Shards   shardsCommands  `cmd:"" help:"Show a queue's shards, or change their number."`
+	Size     sizeCommand     `cmd:"" help:"Say how large Redis, the bridge and an outbox must be for a load."`
 }
 
 // configVariable names the configuration where no flag does.

@@ -91,3 +91,11 @@ func (i *instant) UnmarshalText(text []byte) error {
 	*i = instant(t)
 	return nil
 }
+
+// or is the duration, or another one if the flag was not given.
+func (s *span) or(usual time.Duration) time.Duration {
+	if s == nil {
+		return usual
+	}
+	return time.Duration(*s)
+}

@@ -58,6 +58,7 @@ var figures = map[string]figure{
 	"pairs":      {pairsFigure, "the drain of 200,000 messages by turns with another commit's bridge (-against)", allBrokers, 8, 0},
 	"operate":    {operateFigure, "lists, pages and a job while 5,000,000 messages wait", "nats", 8, 0},
 	"price":      {priceFigure, "what tags, a history and a budget cost a message", "nats", 8, 0},
+	"sizes":      {sizesFigure, "the constants of bridge size: memory, disk, reload, fork, and rows of an outbox (-databases)", "nats", 8, 0},
 }
 
 func usage() {
