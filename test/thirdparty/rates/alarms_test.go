@@ -1,20 +1,14 @@
 package rates
 
 import (
-	"log/slog"
 	"maps"
-	"net/url"
 	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
-	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/rules"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -24,36 +18,36 @@ const alertsFile = "../../../deploy/prometheus/alerts.yml"
 // batch is more scrapes than any alert waits for, but those that wait for hours.
 const batch = 25
 
-// alarms are the rules of deploy, evaluated at each scrape.
+// alarms are the rules of deploy, evaluated at the scrapes at which their group's turn has come.
 type alarms struct {
 	*fleet
-
-	rules []*rules.AlertingRule
-	query rules.QueryFunc
+	*evaluation
 }
 
 func newAlarms(f *fleet) *alarms {
 	f.t.Helper()
-	a := &alarms{fleet: f, query: rules.EngineQueryFunc(f.engine, f)}
-	for _, rule := range alertRules(f.t) {
-		expr, err := parser.ParseExpr(rule.Expr)
-		require.NoError(f.t, err, rule.Alert)
-		a.rules = append(a.rules, rules.NewAlertingRule(rule.Alert, expr, time.Duration(rule.For), 0,
-			labels.FromMap(rule.Labels), labels.FromMap(rule.Annotations), labels.EmptyLabels(), "", true, slog.New(slog.DiscardHandler)))
-	}
-	return a
+	return &alarms{f, newEvaluation(f.series)}
 }
 
 func alertRules(t *testing.T) (all []rulefmt.Rule) {
+	t.Helper()
+	for _, group := range ruleGroups(t) {
+		for _, rule := range group.Rules {
+			if rule.Alert != "" {
+				all = append(all, rule)
+			}
+		}
+	}
+	return all
+}
+
+func ruleGroups(t *testing.T) []rulefmt.RuleGroup {
 	t.Helper()
 	content, err := os.ReadFile(alertsFile)
 	require.NoError(t, err)
 	groups, errs := rulefmt.Parse(content, false, model.LegacyValidation)
 	require.Empty(t, errs)
-	for _, group := range groups.Groups {
-		all = append(all, group.Rules...)
-	}
-	return all
+	return groups.Groups
 }
 
 // calm are the alarms of a fleet of one bridge, about which none fires. Beside it is
@@ -79,18 +73,9 @@ func (a *alarms) scrapes(times int) []string {
 	fired := map[string]bool{}
 	for range times {
 		a.scrape(a.addresses)
-		for _, rule := range a.rules {
-			_, err := rule.Eval(a.t.Context(), 0, a.now, a.query, &url.URL{}, 0)
-			require.NoError(a.t, err, rule.Name())
-			rule.ForEachActiveAlert(func(alert *rules.Alert) {
-				if alert.State == rules.StateFiring {
-					name := rule.Name()
-					if of := alert.Labels.Get("namespace"); of != ours {
-						name += " of namespace " + strconv.Quote(of)
-					}
-					fired[name] = true
-				}
-			})
+		a.evaluate()
+		for _, name := range a.firing() {
+			fired[name] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(fired))

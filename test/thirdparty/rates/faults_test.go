@@ -2,12 +2,15 @@ package rates
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -258,6 +261,59 @@ var faults = map[string]fault{
 		strike: lockedRow,
 		fires:  []string{"DelaybridgeOutboxOverdue"},
 	},
+	"many messages are late, since the broker was away": {
+		with: func(f *fleet) { f.through(&f.broker) },
+		strike: func(a *alarms) {
+			before := a.done()
+			a.cut()
+			for range many {
+				a.one(delay.After(0))
+			}
+			a.shows("delaybridge_oldest_due_age_seconds", atLeast(6))
+			a.mend()
+			a.await("they are published", func() bool { return a.done() == before+many })
+			a.shows("delaybridge_sink_up", exactly(1))
+			a.settle()
+		},
+		fires: []string{"DelaybridgeLateBurn", "DelaybridgeLateBurnSlow"},
+	},
+	"many messages are late, since their queue was paused": {
+		strike: func(a *alarms) {
+			before := a.done()
+			a.pause("")
+			for range many {
+				a.one(delay.After(0))
+			}
+			a.shows("delaybridge_oldest_due_age_seconds", atLeast(6))
+			a.silent(4)
+			_, err := inspect.NewAdmin(a.queue).Resume(a.t.Context(), "")
+			require.NoError(a.t, err)
+			a.await("they are published", func() bool { return a.done() == before+many })
+			a.settle()
+			a.silent(2 * batch)
+		},
+	},
+	"calls fail, since Redis is full": {
+		with: ownRedis,
+		strike: func(a *alarms) {
+			require.NoError(a.t, a.rdb.ConfigSet(a.t.Context(), "maxmemory", "1").Err())
+			a.refused(1) // A counter that appears has not grown.
+			a.silent(4)
+			a.refused(many)
+		},
+		fires: []string{"DelaybridgeCallsBurn", "DelaybridgeCallsBurnSlow"},
+	},
+	"Redis loses the message of a row": {
+		with: outboxed,
+		strike: func(a *alarms) {
+			a.row(delay.After(30 * time.Minute))
+			a.await("the row is stored", func() bool { return a.rows(stored) == 1 })
+			a.lose(fmt.Sprint("row", a.sent))
+			a.await("it is back", func() bool { return a.putBack() == 1 })
+			a.settle()
+		},
+		fires: []string{"DelaybridgePutBack"},
+	},
 	"a row's message that comes too late": {
 		with: func(f *fleet) {
 			outboxed(f)
@@ -271,6 +327,9 @@ var faults = map[string]fault{
 		fires: []string{"DelaybridgeDeadLetters"},
 	},
 }
+
+// many are more than what alerts of the service levels leave alone.
+const many = 40
 
 // lateKeys make dead letters of messages that are late.
 const lateKeys = ", late: {after: 1m, then: dead}"
@@ -314,6 +373,44 @@ func (f *fleet) unanswered(n int) {
 	f.shows("delaybridge_suspected_duplicates_total", atLeast(float64(n)))
 	f.shows("delaybridge_sink_up", exactly(1))
 	f.settle()
+}
+
+// refused has the API refuse so many messages, since Redis takes none.
+func (f *fleet) refused(times int) {
+	f.t.Helper()
+	for range times {
+		body := strings.NewReader(fmt.Sprintf(`{"topic": %q, "in": "1h"}`, f.topic))
+		request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPost, "http://"+f.addresses["a"]+"/api/v1/queues/orders/messages", body)
+		require.NoError(f.t, err)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(f.t, err)
+		require.NoError(f.t, response.Body.Close())
+		require.Equal(f.t, http.StatusInsufficientStorage, response.StatusCode)
+	}
+}
+
+// lose has Redis lose all of a message.
+func (f *fleet) lose(id string) {
+	f.t.Helper()
+	layout, err := f.queue.LoadLayout(f.t.Context())
+	require.NoError(f.t, err)
+	shard := fmt.Sprintf("%s:{orders:%d}:", f.prefix, layout.Home(id, ""))
+	require.NoError(f.t, f.rdb.HDel(f.t.Context(), shard+"msg", id).Err())
+	require.NoError(f.t, f.rdb.ZRem(f.t.Context(), shard+"due", id).Err())
+}
+
+// putBack is how many messages the bridges have put back.
+func (f *fleet) putBack() (n int) {
+	f.t.Helper()
+	for _, address := range f.addresses {
+		for _, found := range f.fetch(address) {
+			if found.Get(model.MetricNameLabel) == "delaybridge_outbox_audited_total" && found.Get("result") == "put_back" {
+				n += int(valueOf(f.t, found))
+			}
+		}
+	}
+	return n
 }
 
 // missing schedules a message for a topic that the broker does not have.

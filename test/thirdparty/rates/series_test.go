@@ -54,6 +54,8 @@ type series struct {
 	labels  map[string]labels.Labels
 	names   map[string][]string // by a metric's name, the keys of its series, in order
 	values  map[string][]chunks.Sample
+	// recorded are the keys of series that rules have made.
+	recorded map[string]bool
 	// neighbour is another deployment in the same Prometheus, with the same names, if there is
 	// one: it lives as this one does until it is frozen, and then goes on as it was.
 	neighbour map[string]sample
@@ -70,7 +72,7 @@ func newSeries(t *testing.T) *series {
 	now := time.Now().Truncate(time.Second)
 	return &series{
 		t: t, now: now, scraped: []scrape{{now, now}}, targets: map[string]bool{}, labels: map[string]labels.Labels{},
-		names: map[string][]string{}, values: map[string][]chunks.Sample{},
+		names: map[string][]string{}, values: map[string][]chunks.Sample{}, recorded: map[string]bool{},
 		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute}),
 	}
 }
@@ -154,7 +156,7 @@ func valueOf(t *testing.T, found labels.Labels) float64 {
 // stale ends the series that were not scraped any more, as Prometheus does.
 func (s *series) stale() {
 	for key, values := range s.values {
-		if last := values[len(values)-1]; last.T() != s.now.UnixMilli() && !value.IsStaleNaN(last.F()) {
+		if last := values[len(values)-1]; !s.recorded[key] && last.T() != s.now.UnixMilli() && !value.IsStaleNaN(last.F()) {
 			s.values[key] = append(values, sample{s.now.UnixMilli(), math.Float64frombits(value.StaleNaN)})
 		}
 	}
