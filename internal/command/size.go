@@ -128,7 +128,7 @@ func (s *sheet) title(text string) {
 }
 
 func (s *sheet) line(name, value, note string) {
-	fmt.Fprintf(s, "%-15s  %-11s  %s\n", name, value, note)
+	_, _ = fmt.Fprintf(s, "%-15s  %-11s  %s\n", name, value, note) // It writes into memory.
 }
 
 func (s *sheet) redis(sizes *sizing.Sizes) {
@@ -156,7 +156,7 @@ func (s *sheet) redis(sizes *sizing.Sizes) {
 func (s *sheet) rests() {
 	s.title("MEASURED, on " + sizing.Machine)
 	for _, constant := range sizing.Constants() {
-		s.WriteString(fmt.Sprintf("%7g %s: %s (%s)\n", constant.Value, constant.Unit, constant.Name, constant.Source))
+		_, _ = fmt.Fprintf(s, "%7g %s: %s (%s)\n", constant.Value, constant.Unit, constant.Name, constant.Source) // As above.
 	}
 	s.title("NOT COUNTED")
 	for _, unknown := range sizing.Unknown {

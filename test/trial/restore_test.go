@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -130,11 +131,7 @@ func (r *restore) note(record trial.Record) {
 func (r *restore) got() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[string]int{}
-	for id, n := range r.arrived {
-		all[id] = n
-	}
-	return all
+	return maps.Clone(r.arrived)
 }
 
 // soon leaves the time for a backup.
