@@ -18,7 +18,7 @@ func TestCompletion(t *testing.T) {
 		assert.Equal(t, exitDone, o.code, "%+v", o)
 		return strings.Join(strings.Fields(o.stdout), " ")
 	}
-	assert.Equal(t, "shards stats", complete("s")[len("schedule "):])
+	assert.Equal(t, "shards size stats", complete("s")[len("schedule "):])
 	assert.Equal(t, "list set", complete("shards", ""))
 	assert.Equal(t, "orders reminders", complete("list", "--config", f.file, "--queue", ""))
 	assert.Equal(t, "orders", complete("stats", "-c", f.file, "o"))
