@@ -9,7 +9,7 @@ type Constant struct {
 }
 
 // Machine is where all was measured; on another one times differ, and sizes do not.
-const Machine = "2 vCPU (AMD EPYC), 24 GiB, linux/amd64, Redis 7.0.15, PostgreSQL 15.18, MariaDB 10.11"
+const Machine = "2 vCPU, 24 GiB, linux/amd64, Redis 7.0.15, PostgreSQL 15.18, MariaDB 10.11"
 
 // Where the figures are from.
 const (
