@@ -76,6 +76,7 @@ const (
 	NATS     Broker = "nats"
 	RabbitMQ Broker = "rabbitmq"
 	Redis    Broker = "redis" // Streams
+	Webhook  Broker = "webhook"
 )
 
 // Option changes a queue.

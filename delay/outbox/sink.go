@@ -19,6 +19,7 @@ const (
 	NATS     = Sink(message.NATS)
 	RabbitMQ = Sink(message.RabbitMQ)
 	Redis    = Sink(message.Redis) // Streams
+	Webhook  = Sink(message.Webhook)
 )
 
 func (o *Outbox) checkSinks() error {

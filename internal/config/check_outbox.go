@@ -93,8 +93,11 @@ func (c checker) compensation() {
 		if this.name == "" || c.reported(key) {
 			continue
 		}
-		if err := message.CheckTopic(c.config.Sinks[queue.Sink].Type, this.name); err != nil {
+		sink := c.config.Sinks[queue.Sink]
+		if err := message.CheckTopic(sink.Type, this.name); err != nil {
 			c.add(key, "%v", err)
+		} else if sink.Settings("") != nil && !sink.IsConsumed() {
+			c.add(key, "%q: sink %s is of type %s, from which nothing is consumed: give off", this.name, queue.Sink, sink.Type)
 		}
 		if other, ok := taken[this]; ok {
 			c.add(key, "%q is the compensation topic of queue %s too", this.name, other)

@@ -79,6 +79,10 @@ func (c checker) files(path string, section reflect.Value) {
 			c.file(join(path, f.name), v.String())
 		case v.Kind() == reflect.Pointer && !v.IsNil() && f.typ != reflect.TypeFor[*tlsclient.Files]():
 			c.files(join(path, f.name), v.Elem())
+		case v.Kind() == reflect.Map:
+			for _, name := range v.MapKeys() {
+				c.files(join(join(path, f.name), name.String()), v.MapIndex(name))
+			}
 		}
 	}
 }

@@ -53,7 +53,7 @@ const noCompensation = "off"
 // "" if none are consumed.
 func (c *Config) CompensationTopic(queue string) string {
 	switch topic := c.Queues[queue].Compensation; {
-	case topic == noCompensation, topic == "" && len(c.Outbox) == 0:
+	case topic == noCompensation, topic == "" && (len(c.Outbox) == 0 || !c.Sinks[c.Queues[queue].Sink].IsConsumed()):
 		return ""
 	case topic == "":
 		return compensation.Topic(queue)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"time"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
 	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
 	"github.com/delaybridge/delaybridge/internal/sinks/redis"
+	"github.com/delaybridge/delaybridge/internal/sinks/source"
+	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -30,6 +33,7 @@ type Kinds struct {
 	NATS     nats.Config     `yaml:",inline" only:"nats"`
 	RabbitMQ rabbitmq.Config `yaml:",inline" only:"rabbitmq"`
 	Redis    redis.Config    `yaml:",inline" only:"redis"`
+	Webhook  webhook.Config  `yaml:",inline" only:"webhook"`
 }
 
 func (s Sink) variant() (value, key string) { return string(s.Type), "type" }
@@ -44,4 +48,21 @@ func (s Sink) Settings(name string) kind.Settings {
 		}
 	}
 	return nil
+}
+
+// IsConsumed reports whether the bridge can consume from the sink's broker: an endpoint of
+// HTTP only takes.
+func (s Sink) IsConsumed() bool {
+	_, is := s.Settings("").(kind.Consumed)
+	return is
+}
+
+// Source makes the source of a topic at the sink's broker, for a client of that name. It
+// connects to nothing yet.
+func (s Sink) Source(name string, options source.Options) (source.Source, error) {
+	settings, is := s.Settings(name).(kind.Consumed)
+	if !is {
+		return nil, fmt.Errorf("nothing is consumed from sinks of type %s", s.Type)
+	}
+	return settings.Source(options)
 }

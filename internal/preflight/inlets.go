@@ -13,7 +13,7 @@ import (
 func (f *Flight) inlet(name string) (check.Step, error) {
 	cfg := f.config.Inlets[name]
 	sink := f.config.Sinks[cfg.Sink]
-	from, err := sink.Settings("delaybridge-check").Source(source.Options{
+	from, err := sink.Source("delaybridge-check", source.Options{
 		Topic: cfg.From.Name(), Stream: cfg.From.Stream, Group: config.InletGroup(name), Inlet: name, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx co
 		writer := consumer.NewWriter(consumer.WriterConfig{
 			Store: q.store.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensationCounter{p.Metrics}, Logger: logger,
 		})
-		messages, err := p.Config.Sinks[sink].Settings("delaybridge-compensation-" + name).Source(source.Options{
+		messages, err := p.Config.Sinks[sink].Source("delaybridge-compensation-"+name, source.Options{
 			Topic: topic, Group: source.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
 		})
 		if err != nil {

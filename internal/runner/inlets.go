@@ -73,7 +73,7 @@ func newInlet(p InletsConfig, name string) (m inletMember, err error) {
 		Rules: rules, Queue: p.Queues[cfg.Queue], Replies: cfg.Replies, Dead: cfg.Dead, Broker: p.Sinks[cfg.Sink], Remember: cfg.Remember,
 		Observer: p.Metrics.AddInlet(name), Logger: logger,
 	})
-	m.source, err = sink.Settings("delaybridge-inlet-" + name).Source(source.Options{
+	m.source, err = sink.Source("delaybridge-inlet-"+name, source.Options{
 		Topic: cfg.From.Name(), Stream: cfg.From.Stream, Group: config.InletGroup(name), Inlet: name, Batch: inlet.Batch,
 		Ready: m.Ready, Waits: m.Waits, Session: m.Session, Logger: logger,
 	})

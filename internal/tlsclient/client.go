@@ -28,9 +28,9 @@ func IsTrust(err error) bool {
 }
 
 // Client does the handshake on conn with the server at host, with the files as they
-// are now. It leaves conn open if it fails; the error is a [TrustError], or that
+// are now, and offers the protocols (ALPN). It leaves conn open if it fails; the error is a [TrustError], or that
 // of the network.
-func (f Files) Client(ctx context.Context, conn net.Conn, host string) (*Conn, error) {
+func (f Files) Client(ctx context.Context, conn net.Conn, host string, protocols ...string) (*Conn, error) {
 	config, err := f.Config()
 	if err != nil {
 		return nil, &TrustError{err, "correct the file, which is read at each connect"}
@@ -38,6 +38,7 @@ func (f Files) Client(ctx context.Context, conn net.Conn, host string) (*Conn, e
 	if config.ServerName == "" {
 		config.ServerName = host
 	}
+	config.NextProtos = protocols
 	secured := tls.Client(conn, config)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		return nil, f.Explain(fmt.Errorf("tls handshake: %w", err))

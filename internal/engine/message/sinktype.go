@@ -15,6 +15,7 @@ const (
 	NATS     SinkType = "nats"
 	RabbitMQ SinkType = "rabbitmq"
 	Redis    SinkType = "redis" // Streams
+	Webhook  SinkType = "webhook"
 )
 
 // rule is what a kind of broker always refuses, so that a producer gets the error when it schedules.
@@ -22,14 +23,19 @@ type rule struct {
 	longest int                       // topic, in bytes; 0: MaxTopicLength
 	topic   func(topic string) string // the limit that a topic exceeds, or ""; nil: none
 	refused string                    // characters that no header's name may have
+	header  func(name string) string  // the limit that a header's name exceeds, or ""; nil: none
 }
+
+// separators are the characters that no name of a header has in HTTP (RFC 9110), besides those that no broker takes.
+const separators = `"(),/;<=>?@[\]{}`
 
 var rules = map[SinkType]rule{
 	Kafka: {longest: 249, topic: kafkaTopic},
 	// nats.go does not send names with the separators of RFC 9110.
-	NATS:     {topic: natsSubject, refused: `"(),/;<=>?@[\]{}`},
+	NATS:     {topic: natsSubject, refused: separators},
 	RabbitMQ: {},
 	Redis:    {},
+	Webhook:  {longest: 63, topic: webhookEndpoint, refused: separators, header: webhookHeader},
 }
 
 // SinkTypes are all kinds, sorted.
@@ -59,4 +65,28 @@ func natsSubject(subject string) string {
 	default:
 		return ""
 	}
+}
+
+func webhookEndpoint(name string) string {
+	if !QueueName.MatchString(name) {
+		return "a webhook's topic is the name of an endpoint: " + QueueNameRule
+	}
+	return ""
+}
+
+// httpOwn are the names of headers by which HTTP delimits and routes requests, and by which
+// whoever sends one is known. Those that end with a dash are the beginnings of names.
+var httpOwn = []string{
+	"webhook-", "host", "content-length", "transfer-encoding", "connection", "keep-alive", "te", "trailer", "upgrade", "expect",
+	"authorization", "cookie", "proxy-", "forwarded", "x-forwarded-", "x-real-ip",
+}
+
+func webhookHeader(name string) string {
+	name = strings.ToLower(name)
+	for _, own := range httpOwn {
+		if name == own || strings.HasSuffix(own, "-") && strings.HasPrefix(name, own) {
+			return "webhook-*, and what HTTP itself or a login needs (" + own + "), are the bridge's own"
+		}
+	}
+	return ""
 }

@@ -125,22 +125,44 @@ func checkHeader(sink SinkType, name, value string) error {
 	if err := checkLength("header", name, 1, MaxHeaderName); err != nil {
 		return err
 	}
+	if err := CheckHeader(sink, name, value); err != nil {
+		return err
+	}
+	if IsReserved(name) {
+		return reservedHeader(name)
+	}
+	if value != strings.TrimSpace(value) {
+		return badHeaderValue(name)
+	}
+	return nil
+}
+
+// CheckHeader reports whether the broker could ever accept the header of a message, be it
+// the producer's own or the bridge's. The SDK asks before it schedules, some sinks again
+// before they publish. The error is an [*InvalidError].
+func CheckHeader(sink SinkType, name, value string) error {
 	for _, c := range []byte(name) {
 		if c <= ' ' || c >= 0x7f || c == ':' {
 			return &InvalidError{Field: "header", Value: name, Limit: "a name is printable ASCII without colon and space"}
 		}
 	}
-	if refused := rules[sink].refused; strings.ContainsAny(name, refused) {
-		return &InvalidError{Field: "header", Value: name, Limit: "a name for " + string(sink) + " has none of " + refused}
+	rule := rules[sink]
+	if strings.ContainsAny(name, rule.refused) {
+		return &InvalidError{Field: "header", Value: name, Limit: "a name for " + string(sink) + " has none of " + rule.refused}
 	}
-	if IsReserved(name) {
-		return reservedHeader(name)
+	if rule.header != nil {
+		if limit := rule.header(name); limit != "" {
+			return &InvalidError{Field: "header", Value: name, Limit: limit}
+		}
 	}
-	withoutTabs := strings.ReplaceAll(value, "\t", "")
-	if !utf8.ValidString(value) || hasControl(withoutTabs) || value != strings.TrimSpace(value) {
-		return &InvalidError{Field: "header", Value: name, Limit: "its value must be UTF-8 without control characters or outer spaces"}
+	if !utf8.ValidString(value) || hasControl(strings.ReplaceAll(value, "\t", "")) {
+		return badHeaderValue(name)
 	}
 	return nil
+}
+
+func badHeaderValue(name string) error {
+	return &InvalidError{Field: "header", Value: name, Limit: "its value must be UTF-8 without control characters or outer spaces"}
 }
 
 // Topics are the topics that a queue accepts: names, in which * stands for any number of

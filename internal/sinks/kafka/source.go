@@ -37,7 +37,7 @@ type consumed struct {
 	source.Options
 }
 
-// Source implements [kind.Settings].
+// Source implements [kind.Consumed].
 func (c Config) Source(options source.Options) (source.Source, error) {
 	if err := options.Check(); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
 // Package kind is the contract between the bridge and the kinds of brokers: the
-// settings of one, the sink that they open, the source of compensation messages, and
+// settings of one, the sink that they open, the source of what the bridge consumes, and
 // the rights that the bridge needs at the broker.
 //
 // Each package below internal/sinks that publishes to a kind of broker implements
@@ -33,11 +33,15 @@ type Settings interface {
 	Check(problems Problems)
 	// Open makes the sink. It connects to nothing yet.
 	Open(logger *slog.Logger) (sinks.Sink, error)
-	// Source makes the source of a topic's compensation messages. It connects to nothing yet.
-	Source(options source.Options) (source.Source, error)
 	// Grants returns what an administrator of the broker must do, as commands or settings
 	// for the broker's own tools; lines that begin with a # are remarks.
 	Grants(use Use) []string
+}
+
+// Consumed is the [Settings] of a kind of broker that the bridge can consume from.
+type Consumed interface {
+	// Source makes the source of a topic's messages. It connects to nothing yet.
+	Source(options source.Options) (source.Source, error)
 }
 
 // Common has the settings that all kinds share.

@@ -35,7 +35,7 @@ type consumed struct {
 	foreign bool
 }
 
-// Source implements [kind.Settings].
+// Source implements [kind.Consumed].
 func (c Config) Source(options source.Options) (source.Source, error) {
 	if err := options.Check(); err != nil {
 		return nil, err

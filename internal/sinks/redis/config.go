@@ -94,7 +94,7 @@ func (c Config) Open(*slog.Logger) (sinks.Sink, error) {
 	return New(client, c), nil
 }
 
-// Source implements [kind.Settings].
+// Source implements [kind.Consumed].
 func (c Config) Source(options source.Options) (source.Source, error) {
 	return NewSource(c.client, options)
 }

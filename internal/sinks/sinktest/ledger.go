@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -176,6 +177,9 @@ func verifyContent(t testing.TB, features Features, published *message.Message, 
 	}
 	want := map[string]string{}
 	for _, header := range published.PublishedHeaders() {
+		if features.FoldsNames {
+			header.Name = strings.ToLower(header.Name)
+		}
 		want[header.Name] = header.Value
 	}
 	got := maps.Clone(stored.Headers)

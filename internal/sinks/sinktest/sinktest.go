@@ -112,6 +112,9 @@ type Features struct {
 	BatchLimit int
 	// ExtraHeaders are names of headers that the sink adds for the broker (Nats-Msg-Id).
 	ExtraHeaders []string
+	// FoldsNames is set if the names of headers have no case, as in HTTP: those of a
+	// StoredMessage are in lower case.
+	FoldsNames bool
 	// NacksFull is set if the refusal of a full topic proves nothing about the message:
 	// Unknown, of the route, sinks.ReasonRefused, in place of Unavailable.
 	NacksFull bool

@@ -1,0 +1,92 @@
+package webhook_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/check"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+// told are the findings as level and code.
+func told(findings []check.Finding) []string {
+	list := []string{}
+	for _, f := range findings {
+		list = append(list, strings.ToUpper(f.Level.String()[:1])+" "+f.Code)
+	}
+	return list
+}
+
+// One thing is wrong at a time. No request is made.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })
+	certs := testenv.NewCerts(t)
+	secured, clear := newSecured(t, certs, false, count), httptest.NewServer(count)
+	t.Cleanup(clear.Close)
+	trusting, plan := &tlsclient.Files{CAFile: certs.CAFile}, sinks.Plan{Topics: []string{"orders"}}
+	look := func(plan sinks.Plan, url string, tls *tlsclient.Files) []string {
+		t.Helper()
+		return told(open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{"orders": plain(t, url)}, TLS: tls}).Check(t.Context(), plan))
+	}
+	require.Empty(t, look(plan, secured.URL, trusting))
+	require.Equal(t, []string{"E webhook_endpoint"}, look(sinks.Plan{Topics: []string{"bills", "orders"}}, secured.URL, trusting))
+	require.Equal(t, []string{"E webhook_tls"}, look(plan, secured.URL, nil))
+	require.Equal(t, []string{"W webhook_plain"}, look(plan, clear.URL, nil))
+	require.Equal(t, []string{"E webhook_unreachable"}, look(plan, "https://127.0.0.1:"+testenv.Port(t), trusting))
+	require.Equal(t, []string{"E webhook_unreachable"}, look(plan, "https://nobody.invalid/", trusting))
+	require.Zero(t, asked.Load())
+}
+
+// newSecured serves with TLS.
+func newSecured(t testing.TB, certs testenv.Certs, asksForCertificate bool, handler http.Handler) *httptest.Server {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(certs.ServerCert, certs.ServerKey)
+	require.NoError(t, err)
+	server := httptest.NewUnstartedServer(handler)
+	server.EnableHTTP2, server.TLS = true, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if asksForCertificate {
+		pem, err := os.ReadFile(certs.CAFile)
+		require.NoError(t, err)
+		server.TLS.ClientCAs, server.TLS.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		require.True(t, server.TLS.ClientCAs.AppendCertsFromPEM(pem))
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server
+}
+
+// A receiver may ask for our certificate. Without it nothing is posted, and the reason is
+// told, though under TLS 1.3 the handshake has succeeded on our side.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	certs := testenv.NewCerts(t)
+	var asked atomic.Int64
+	server := newSecured(t, certs, true, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	with := func(tls tlsclient.Files) *webhook.Sink {
+		return open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{"orders": plain(t, server.URL)}, TLS: &tls})
+	}
+	without := with(tlsclient.Files{CAFile: certs.CAFile})
+	require.Eventually(t, func() bool { // The server may reset the connection before we have read why.
+		outcome := publish(t, without, newMessage(t, "orders", ""))[0]
+		return outcome.Class == sinks.Unavailable && outcome.Reason == sinks.ReasonAuth
+	}, time.Minute, 10*time.Millisecond)
+	stranger := with(tlsclient.Files{CertFile: certs.ClientCert, KeyFile: certs.ClientKey})
+	requireOutcome(t, publish(t, stranger, newMessage(t, "orders", ""))[0], sinks.Unavailable, sinks.ReasonAuth)
+	require.Zero(t, asked.Load())
+	own := with(tlsclient.Files{CAFile: certs.CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey})
+	requireOutcome(t, publish(t, own, newMessage(t, "orders", ""))[0], sinks.Acknowledged, "")
+}

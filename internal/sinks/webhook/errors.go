@@ -1,0 +1,124 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/tlsclient"
+)
+
+var (
+	errNoEndpoint = errors.New("there is no endpoint of that name")
+	errTimeout    = errors.New("no progress within the publish timeout")
+	errNoSlot     = errors.New("no request ended within the publish timeout")
+)
+
+// answerError is a status that acknowledges nothing. It shows nothing else of the answer, which
+// may repeat what was posted.
+type answerError struct {
+	endpoint string
+	status   int
+}
+
+func (e *answerError) Error() string {
+	return fmt.Sprintf("endpoint %s answered %d %s", e.endpoint, e.status, http.StatusText(e.status))
+}
+
+// sent says how far a message came.
+type sent int32
+
+const (
+	unsent sent = iota // no connection had any of it
+	fresh              // a connection had it that had carried nothing before
+	used               // a connection had it that the server had accepted
+)
+
+func handoverOf(isReused bool) sent {
+	if isReused {
+		return used
+	}
+	return fresh
+}
+
+// byStatus are the answers by which the endpoint says that it has not dealt with the message.
+// Another 4xx is about this very message. Any other status proves nothing.
+var byStatus = map[int]sinks.Outcome{
+	http.StatusUnauthorized:                  {Class: sinks.Unavailable, Reason: sinks.ReasonAuth},
+	http.StatusForbidden:                     {Class: sinks.Unavailable, Reason: sinks.ReasonAuth},
+	http.StatusProxyAuthRequired:             {Class: sinks.Unavailable, Reason: sinks.ReasonAuth},
+	http.StatusNetworkAuthenticationRequired: {Class: sinks.Unavailable, Reason: sinks.ReasonAuth},
+	http.StatusNotFound:                      {Class: sinks.Unavailable, Reason: sinks.ReasonTopicMissing},
+	http.StatusMethodNotAllowed:              {Class: sinks.Unavailable, Reason: sinks.ReasonTopicMissing},
+	http.StatusGone:                          {Class: sinks.Unavailable, Reason: sinks.ReasonTopicMissing},
+	http.StatusMisdirectedRequest:            {Class: sinks.Unavailable, Reason: sinks.ReasonUnroutable},
+	http.StatusRequestTimeout:                {Class: sinks.Unavailable, Reason: sinks.ReasonTimeout},
+	http.StatusTooEarly:                      {Class: sinks.Unavailable, Reason: sinks.ReasonBroker},
+	http.StatusTooManyRequests:               {Class: sinks.Unavailable, Reason: sinks.ReasonThrottled},
+	http.StatusServiceUnavailable:            {Class: sinks.Unavailable, Reason: sinks.ReasonBroker},
+	http.StatusInsufficientStorage:           {Class: sinks.Unavailable, Reason: sinks.ReasonFull},
+	http.StatusRequestEntityTooLarge:         {Class: sinks.Permanent, Reason: sinks.ReasonTooLarge},
+	http.StatusRequestHeaderFieldsTooLarge:   {Class: sinks.Permanent, Reason: sinks.ReasonTooLarge},
+	// A gateway whose server does not answer: it may have got the message, and takes no other.
+	http.StatusBadGateway:     {Class: sinks.Unknown, Reason: sinks.ReasonBroker, OfRoute: true},
+	http.StatusGatewayTimeout: {Class: sinks.Unknown, Reason: sinks.ReasonBroker, OfRoute: true},
+}
+
+// classify says what an error means for a message that came so far. It is the only place
+// that does.
+func classify(err error, how sent) sinks.Outcome {
+	outcome := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err)}
+	if how != unsent {
+		outcome.Class = sinks.Unknown
+	}
+	var answered *answerError
+	var invalid *message.InvalidError
+	switch {
+	case errors.As(err, &answered):
+		outcome = ofStatus(answered.status)
+	case errors.As(err, &invalid):
+		outcome = sinks.Outcome{Class: sinks.Permanent, Reason: sinks.ReasonInvalid}
+	case errors.Is(err, errClosed):
+		outcome.Whole = true
+	case how == fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
+		outcome.Class = sinks.Unavailable
+	}
+	outcome.Err = err
+	return outcome
+}
+
+func ofStatus(status int) sinks.Outcome {
+	outcome, isKnown := byStatus[status]
+	switch class := status / 100; {
+	case isKnown:
+		return outcome
+	case class == 3: //nolint:mnd // a redirect, as RFC 9110 has it
+		return sinks.Outcome{Class: sinks.Unavailable, Reason: sinks.ReasonUnroutable}
+	case class == 4: //nolint:mnd // the client's error
+		return sinks.Outcome{Class: sinks.Retryable, Reason: sinks.ReasonRefused}
+	default:
+		return sinks.Outcome{Class: sinks.Unknown, Reason: sinks.ReasonBroker}
+	}
+}
+
+// why names the reason of an error that is no answer.
+func why(err error) sinks.Reason {
+	timeout, isNet := errors.AsType[net.Error](err)
+	switch {
+	case errors.Is(err, errClosed):
+		return sinks.ReasonClosed
+	case errors.Is(err, errNoEndpoint):
+		return sinks.ReasonTopicMissing
+	case tlsclient.IsTrust(err):
+		return sinks.ReasonAuth
+	case errors.Is(err, errTimeout), errors.Is(err, errNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+		isNet && timeout.Timeout():
+		return sinks.ReasonTimeout
+	default:
+		return sinks.ReasonConnection
+	}
+}

@@ -1,0 +1,118 @@
+package webhook
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+)
+
+const (
+	// answerMost is how much of an answer is read, so that its connection can be used again;
+	// one with a longer answer is closed. answerTimeout bounds the reading: the status has
+	// told everything.
+	answerMost    = 16 << 10
+	answerTimeout = time.Second
+)
+
+// Publish implements [sinks.Sink]. Of each chain one message is under way.
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	ctx, end, err := s.within(ctx)
+	if err != nil {
+		outcomes.Rest(classify(err, unsent))
+		return
+	}
+	defer end()
+	chains := sinks.NewChains(batch)
+	var posting sync.WaitGroup
+	defer posting.Wait()
+	for _, head := range chains.Heads() {
+		posting.Go(func() {
+			for i, ok := head, true; ok; {
+				i, ok = chains.Settle(i, s.post(ctx, &batch[i]), outcomes)
+			}
+		})
+	}
+}
+
+// post posts one message, when its endpoint has a slot for it.
+func (s *Sink) post(ctx context.Context, m *message.Message) sinks.Outcome {
+	if err := message.CheckTopic(message.Webhook, m.Topic); err != nil {
+		return classify(err, unsent)
+	}
+	e := s.endpoint(m.Topic)
+	if e == nil {
+		return classify(errNoEndpoint, unsent)
+	}
+	if ctx.Err() != nil {
+		return classify(context.Cause(ctx), unsent)
+	}
+	if refusal, ok := e.take(ctx, s.timeout); !ok {
+		return refusal
+	}
+	defer e.release()
+	return e.post(ctx, m, s.timeout)
+}
+
+// post makes the request. The timeout counts from its last progress: on the way to a
+// connection, on the way out, or until the answer begins.
+func (e *endpoint) post(caller context.Context, m *message.Message, timeout time.Duration) sinks.Outcome {
+	ctx, cancel := context.WithCancelCause(caller)
+	defer cancel(nil)
+	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
+	defer timer.Stop()
+	var handover atomic.Int32
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		timer.Reset(timeout)
+		handover.Store(int32(handoverOf(info.Reused)))
+	}})
+	request, err := e.request(ctx, m, time.Now(), func() { timer.Reset(timeout) })
+	if err != nil {
+		return classify(err, unsent)
+	}
+	answer, err := e.transport.RoundTrip(request)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		outcome := classify(e.files.Explain(err), sent(handover.Load()))
+		if caller.Err() == nil { // Else it says nothing of the endpoint.
+			e.note(outcome, false, 0)
+		}
+		return outcome
+	}
+	timer.Reset(answerTimeout)
+	_, _ = io.CopyN(io.Discard, answer.Body, answerMost) // Whatever it says.
+	_ = answer.Body.Close()
+	if answer.StatusCode/100 == 2 { //nolint:mnd // success, as RFC 9110 has it
+		e.note(sinks.Acked(), true, 0)
+		return sinks.Acked()
+	}
+	outcome := classify(&answerError{e.name, answer.StatusCode}, used)
+	e.note(outcome, true, pauseOf(answer, time.Now()))
+	return outcome
+}
+
+// pauseOf is for how long the endpoint wants no requests, in an answer that may ask for that: in
+// seconds, or until an instant.
+func pauseOf(answer *http.Response, now time.Time) time.Duration {
+	if answer.StatusCode != http.StatusTooManyRequests && answer.StatusCode < http.StatusInternalServerError {
+		return 0
+	}
+	text := strings.TrimSpace(answer.Header.Get("Retry-After"))
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, pauseMost)
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return min(max(0, at.Sub(now)), pauseMost)
+	}
+	return 0
+}
