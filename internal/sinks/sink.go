@@ -86,7 +86,7 @@ const (
 	// to the dead letters at once.
 	Permanent
 	// Retryable: the broker refused this very message, and it may work later. It
-	// is tried again with backoff, and others of its Key may pass it.
+	// is tried again with backoff, and others of its Key may pass it. See Outcome.MaybeOut.
 	Retryable
 	// Unavailable: it is the route, or the whole broker (see Outcome.Whole), and
 	// not the message, which is certainly not stored: no leader, too few replicas,
@@ -149,6 +149,10 @@ type Outcome struct {
 	// route are not. An Unknown then counts no attempt, and the route is probed
 	// seldom, since each probe may leave a copy.
 	OfRoute bool
+	// MaybeOut is set if a Retryable message may have been stored all the same: the broker has
+	// failed with this very one, and says nothing of how far it came. It counts as a possible
+	// duplicate, too.
+	MaybeOut bool
 	// Route is the route that failed, if it is not the one that [Sink.Route]
 	// names for the message.
 	Route Route

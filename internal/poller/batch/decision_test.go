@@ -15,12 +15,13 @@ func TestVerdictTable(t *testing.T) {
 	t.Parallel()
 	retry := Retry{Attempts: 3}
 	outcomes := map[string]sinks.Outcome{
-		"undecodable": {}, "permanent": {Class: sinks.Permanent}, "retryable": {Class: sinks.Retryable}, "unavailable": {Class: sinks.Unavailable},
+		"undecodable": {}, "permanent": {Class: sinks.Permanent}, "retryable": {Class: sinks.Retryable},
+		"failed halfway": {Class: sinks.Retryable, MaybeOut: true}, "unavailable": {Class: sinks.Unavailable},
 		"unknown": {Class: sinks.Unknown}, "panic of one": noOutcome(errors.New("p"), 1), "panic of several": noOutcome(errors.New("p"), 2),
 	}
 	verbs := map[message.Verb]string{message.VerbRelease: "release", message.VerbRetry: "retry", message.VerbDeadLetter: "dead letter"}
 	decision.Walk(t, "verdict.go", []decision.Input{
-		decision.Or("outcome", "undecodable", "permanent", "retryable", "unavailable", "unknown", "panic of one", "panic of several"),
+		decision.Or("outcome", "undecodable", "permanent", "retryable", "failed halfway", "unavailable", "unknown", "panic of one", "panic of several"),
 		decision.Or("of", "message", "route", "sink"), decision.Bool("route is down"),
 		decision.Or("refusals", "fewer", "last"), decision.Or("unknowns", "fewer", "last"),
 	}, func(c decision.Case) string {

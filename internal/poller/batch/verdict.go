@@ -76,6 +76,8 @@ type Retry struct {
 //	unavailable      | *       | *             | *        | *        → release     | +0       | +0
 //	retryable        | *       | *             | fewer    | *        → retry       | +1       | +0
 //	retryable        | *       | *             | last     | *        → dead letter | +1       | +0
+//	failed halfway   | *       | *             | fewer    | *        → retry       | +1       | +1
+//	failed halfway   | *       | *             | last     | *        → dead letter | +1       | +1
 //	unknown          | message | no            | fewer    | last     → release     | +1       | +1
 //	unknown          | message | no            | last     | last     → dead letter | +1       | +1
 //	unknown          | *       | *             | *        | *        → release     | +0       | +1
@@ -83,7 +85,7 @@ type Retry struct {
 //	panic of one     | *       | *             | last     | *        → dead letter | +1       | +1
 //	panic of several | *       | *             | *        | *        → release     | +0       | +1
 //
-// Last is the refusal that uses up the attempts, and the unknown outcome that makes a refusal.
+// Failed halfway is a retryable one of which a copy may be out. Last is the refusal that uses up the attempts, and the unknown outcome that makes a refusal.
 func (r Retry) Decide(claimed *message.ClaimedMessage, outcome sinks.Outcome, isDown bool, random float64) message.Verdict {
 	if claimed.Err != nil {
 		return deadLetter(claimed.Attempts, false, undecodable(claimed.Err))
@@ -97,7 +99,10 @@ func (r Retry) Decide(claimed *message.ClaimedMessage, outcome sinks.Outcome, is
 		return deadLetter(attempts, false, describe(outcome))
 	case sinks.Retryable:
 		attempts.Begun++
-		return r.refused(attempts, false, outcome, random)
+		if outcome.MaybeOut {
+			attempts.MaybeOut++
+		}
+		return r.refused(attempts, outcome.MaybeOut, outcome, random)
 	case sinks.Unavailable:
 		return message.Verdict{Verb: message.VerbRelease, Attempts: attempts}
 	case sinks.Unknown, sinks.Acknowledged:

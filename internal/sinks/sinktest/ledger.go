@@ -113,7 +113,11 @@ func (l *ledger) claims(topic string) (list []*claim) {
 			}
 		case sinks.Unknown:
 			c.most++
-		case sinks.Permanent, sinks.Retryable, sinks.Unavailable:
+		case sinks.Retryable:
+			if e.outcome.MaybeOut {
+				c.most++
+			}
+		case sinks.Permanent, sinks.Unavailable:
 		}
 	}
 	return list

@@ -46,7 +46,9 @@ func handoverOf(isReused bool) sent {
 }
 
 // byStatus are the answers by which the endpoint says that it has not dealt with the message.
-// Another 4xx is about this very message. Any other status proves nothing.
+// Another 4xx is about this very message. So is 500, by which a server says that its work on
+// it has failed, halfway maybe: one that is down as a whole says 502 to 504, or nothing. Any
+// other status proves nothing.
 var byStatus = map[int]sinks.Outcome{
 	http.StatusUnauthorized:                  {Class: sinks.Unavailable, Reason: sinks.ReasonAuth},
 	http.StatusForbidden:                     {Class: sinks.Unavailable, Reason: sinks.ReasonAuth},
@@ -63,6 +65,7 @@ var byStatus = map[int]sinks.Outcome{
 	http.StatusInsufficientStorage:           {Class: sinks.Unavailable, Reason: sinks.ReasonFull},
 	http.StatusRequestEntityTooLarge:         {Class: sinks.Permanent, Reason: sinks.ReasonTooLarge},
 	http.StatusRequestHeaderFieldsTooLarge:   {Class: sinks.Permanent, Reason: sinks.ReasonTooLarge},
+	http.StatusInternalServerError:           {Class: sinks.Retryable, Reason: sinks.ReasonRefused, MaybeOut: true},
 	// A gateway whose server does not answer: it may have got the message, and takes no other.
 	http.StatusBadGateway:     {Class: sinks.Unknown, Reason: sinks.ReasonBroker, OfRoute: true},
 	http.StatusGatewayTimeout: {Class: sinks.Unknown, Reason: sinks.ReasonBroker, OfRoute: true},

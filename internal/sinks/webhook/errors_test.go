@@ -45,7 +45,7 @@ func TestClassify(t *testing.T) {
 		{answered(425), used, sinks.Unavailable, sinks.ReasonBroker},
 		{answered(429), used, sinks.Unavailable, sinks.ReasonThrottled},
 		{answered(431), used, sinks.Permanent, sinks.ReasonTooLarge},
-		{answered(500), used, sinks.Unknown, sinks.ReasonBroker},
+		{answered(500), used, sinks.Retryable, sinks.ReasonRefused},
 		{answered(501), used, sinks.Unknown, sinks.ReasonBroker},
 		{answered(502), used, sinks.Unknown, sinks.ReasonBroker},
 		{answered(503), used, sinks.Unavailable, sinks.ReasonBroker},
@@ -76,7 +76,9 @@ func TestClassify(t *testing.T) {
 		require.Error(t, outcome.Err)
 	}
 	require.True(t, classify(answered(502), used).OfRoute)
-	require.False(t, classify(answered(500), used).OfRoute)
+	require.False(t, classify(answered(501), used).OfRoute)
+	require.True(t, classify(answered(500), used).MaybeOut)
+	require.False(t, classify(answered(422), used).MaybeOut)
 }
 
 func TestPauseOf(t *testing.T) {

@@ -97,7 +97,7 @@ func TestAnswers(t *testing.T) {
 		200: {Class: sinks.Acknowledged}, 202: {Class: sinks.Acknowledged}, 204: {Class: sinks.Acknowledged}, 299: {Class: sinks.Acknowledged},
 		301: sinks.Failed(sinks.Unavailable, sinks.ReasonUnroutable, nil), 307: sinks.Failed(sinks.Unavailable, sinks.ReasonUnroutable, nil),
 		401: sinks.Failed(sinks.Unavailable, sinks.ReasonAuth, nil), 422: sinks.Failed(sinks.Retryable, sinks.ReasonRefused, nil),
-		500: sinks.Failed(sinks.Unknown, sinks.ReasonBroker, nil),
+		500: sinks.Failed(sinks.Retryable, sinks.ReasonRefused, nil), 501: sinks.Failed(sinks.Unknown, sinks.ReasonBroker, nil),
 	} {
 		status.Store(int64(code))
 		asked.Store(0)
