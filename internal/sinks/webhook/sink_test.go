@@ -1,14 +1,17 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -289,6 +292,38 @@ func TestSignatureOfTheSpecification(t *testing.T) {
 	header.Set("webhook-timestamp", "1614265330")
 	header.Set("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
 	require.NoError(t, Verify(secret, header, []byte(`{"test": 2432232314}`), time.Unix(1614265330, 0)))
+}
+
+// The example of the documentation in Python takes what the sink sends, and nothing else.
+func TestVerifyInPython(t *testing.T) {
+	t.Parallel()
+	python := testenv.Program(t, "python3")
+	var got atomic.Pointer[http.Header]
+	sink := answering(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(&r.Header) })
+	m := newMessage(t, "orders", "")
+	requireOutcome(t, publish(t, sink, m)[0], sinks.Acknowledged, "")
+	headers := map[string]string{}
+	for name, values := range *got.Load() {
+		headers[strings.ToLower(name)] = values[0]
+	}
+	verify := func(body string) string {
+		t.Helper()
+		input, err := json.Marshal(map[string]any{"secret": secret, "headers": headers, "body": body})
+		require.NoError(t, err)
+		const program = `import json, sys
+from verify import verify
+call = json.load(sys.stdin)
+print(verify(call["secret"], call["headers"], call["body"].encode()))`
+		command := exec.CommandContext(t.Context(), python, "-B", "-c", program)
+		command.Dir, command.Stdin = "testdata", bytes.NewReader(input)
+		answer, err := command.Output()
+		require.NoError(t, err)
+		return strings.TrimSpace(string(answer))
+	}
+	require.Equal(t, "True", verify(string(m.Body)))
+	require.Equal(t, "False", verify("another"))
+	headers["webhook-timestamp"] = "1614265330"
+	require.Equal(t, "False", verify(string(m.Body)))
 }
 
 func TestConfigIsChecked(t *testing.T) {
