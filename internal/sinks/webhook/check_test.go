@@ -35,8 +35,8 @@ func TestCheck(t *testing.T) {
 	var asked atomic.Int64
 	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })
 	certs := testenv.NewCerts(t)
-	secured, clear := newSecured(t, certs, false, count), httptest.NewServer(count)
-	t.Cleanup(clear.Close)
+	secured, unsecured := newSecured(t, certs, false, count), httptest.NewServer(count)
+	t.Cleanup(unsecured.Close)
 	trusting, plan := &tlsclient.Files{CAFile: certs.CAFile}, sinks.Plan{Topics: []string{"orders"}}
 	look := func(plan sinks.Plan, url string, tls *tlsclient.Files) []string {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestCheck(t *testing.T) {
 	require.Empty(t, look(plan, secured.URL, trusting))
 	require.Equal(t, []string{"E webhook_endpoint"}, look(sinks.Plan{Topics: []string{"bills", "orders"}}, secured.URL, trusting))
 	require.Equal(t, []string{"E webhook_tls"}, look(plan, secured.URL, nil))
-	require.Equal(t, []string{"W webhook_plain"}, look(plan, clear.URL, nil))
+	require.Equal(t, []string{"W webhook_plain"}, look(plan, unsecured.URL, nil))
 	require.Equal(t, []string{"E webhook_unreachable"}, look(plan, "https://127.0.0.1:"+testenv.Port(t), trusting))
 	require.Equal(t, []string{"E webhook_unreachable"}, look(plan, "https://nobody.invalid/", trusting))
 	require.Zero(t, asked.Load())

@@ -26,7 +26,7 @@ func Verify(secret string, header http.Header, body []byte, now time.Time) error
 	mac.Write([]byte(id + "." + timestamp + "."))
 	mac.Write(body)
 	want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	for _, signature := range strings.Fields(header.Get("webhook-signature")) {
+	for signature := range strings.FieldsSeq(header.Get("webhook-signature")) {
 		if hmac.Equal([]byte(signature), []byte(want)) {
 			return nil
 		}
