@@ -108,3 +108,25 @@ func TestPauseOf(t *testing.T) {
 		assert.Equal(t, c.want, pauseOf(answer, now), "%d %q", c.status, c.after)
 	}
 }
+
+// What has waited since before a failure fares no better, and is not tried: what comes after it is.
+func TestMayAsk(t *testing.T) {
+	t.Parallel()
+	e := &endpoint{name: "orders"}
+	before := time.Now().Add(-time.Second)
+	_, ok := e.mayAsk(before)
+	require.True(t, ok)
+	e.note(classify(io.EOF, used), false, 0)
+	refusal, ok := e.mayAsk(before)
+	require.False(t, ok)
+	require.Equal(t, sinks.Unavailable, refusal.Class, "it was not handed over")
+	require.Equal(t, sinks.ReasonConnection, refusal.Reason)
+	_, ok = e.mayAsk(time.Now().Add(time.Second))
+	require.True(t, ok)
+
+	e.note(classify(&answerError{"orders", http.StatusGatewayTimeout}, used), true, time.Minute)
+	refusal, ok = e.mayAsk(time.Now().Add(time.Second))
+	require.False(t, ok)
+	require.Equal(t, sinks.Unavailable, refusal.Class)
+	require.False(t, refusal.OfRoute)
+}
