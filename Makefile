@@ -58,7 +58,7 @@ build: ## Build bin/bridge.
 	go build -o bin/bridge ./cmd/bridge
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (RACE=-race, PKG, TEST_FLAGS, JOBS).
-	@$(MAKE) --no-print-directory --assume-old=services --jobs=$(JOBS) --output-sync=target $(PARTS) CUTS=2 SCHEDULES=6 OPS=3000 SEEDS=300 TRACES=20
+	@$(MAKE) --no-print-directory --assume-old=services --jobs=$(JOBS) --output-sync=target $(PARTS) CUTS=2 SCHEDULES=3 OPS=3000 SEEDS=200 TRACES=20
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.

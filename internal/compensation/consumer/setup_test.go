@@ -101,7 +101,9 @@ func (p place) start(t testing.TB, handle source.Handler) (stop func()) {
 
 // startWhen is start of a source that asks whether it may take anything.
 func (p place) startWhen(t testing.TB, ready func(context.Context) error, handle source.Handler) (stop func()) {
-	source, err := p.Source(source.Options{Topic: p.topic, Group: p.group, Ready: ready, Logger: logger(t)})
+	consumed, is := p.Settings.(kind.Consumed)
+	require.True(t, is)
+	source, err := consumed.Source(source.Options{Topic: p.topic, Group: p.group, Ready: ready, Logger: logger(t)})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
