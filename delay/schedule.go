@@ -107,9 +107,18 @@ func (c *Client) debounce(ctx context.Context, list []store.Request, answers []s
 			return
 		}
 		for n, answer := range c.queue.Schedule(ctx, late, true, c.confirm) {
-			answers[places[n]] = answer
+			answers[places[n]] = newest(answers[places[n]], answer)
 		}
 	}
+}
+
+// newest is what a repeated call knows after its next run. Where that certainly did not happen, as when the time
+// was over, the answer before it holds.
+func newest(before, next store.Answer) store.Answer {
+	if errors.Is(next.Err, store.ErrUnavailable) {
+		return before
+	}
+	return next
 }
 
 // identity returns the message's identity, and the call that the request repeats, if any.

@@ -26,9 +26,10 @@ func (s *signIns) list(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *signIns) signIn(w http.ResponseWriter, r *http.Request) {
-	grant, err := readGrant(w, r)
+	err := s.config.Guard.CheckSite(r)
+	var grant access.Grant
 	if err == nil {
-		err = s.config.Guard.CheckSite(r)
+		grant, err = readGrant(w, r)
 	}
 	var signed *access.Signed
 	if err == nil {

@@ -135,7 +135,7 @@ func (r *restore) got() map[string]int {
 }
 
 // soon leaves the time for a backup.
-func (r *restore) soon() delay.When { return delay.At(time.Now().Add(20 * time.Second)) }
+func (r *restore) soon() delay.When { return delay.At(time.Now().Add(40 * time.Second)) }
 
 // change commits something.
 func (r *restore) change(do func(tx *sql.Tx) error) {

@@ -110,36 +110,45 @@ func isJWT(token string) bool { return strings.Count(token, ".") == 2 }
 
 // byJWT is the caller of a JWT. The error is a [*Refusal]; it repeats nothing of the token.
 func (k *known) byJWT(ctx context.Context, token string, limits *limiters) (*Caller, error) {
+	i, found, err := k.verified(ctx, token)
+	if err != nil {
+		return nil, err
+	}
+	return i.caller(found, limits)
+}
+
+// verified returns the issuer and the attributes of a JWT that may be taken.
+func (k *known) verified(ctx context.Context, token string) (*issuer, attributes, error) {
 	if len(token) > mostJWT {
-		return nil, unauthorized(fmt.Sprintf("the token has more than %d bytes", mostJWT))
+		return nil, nil, unauthorized(fmt.Sprintf("the token has more than %d bytes", mostJWT))
 	}
 	parsed, err := jwt.ParseSigned(token, asymmetric)
 	if err != nil {
-		return nil, unauthorized("the token is no JWT with one of the signatures that are taken")
+		return nil, nil, unauthorized("the token is no JWT with one of the signatures that are taken")
 	}
 	var said struct {
 		Issuer string `json:"iss"`
 	}
 	if parsed.UnsafeClaimsWithoutVerification(&said) != nil {
-		return nil, unauthorized("the token's content is no JSON object")
+		return nil, nil, unauthorized("the token's content is no JSON object")
 	}
 	i := k.issuers[said.Issuer]
 	if i == nil {
-		return nil, unauthorized("the token's issuer is not known")
+		return nil, nil, unauthorized("the token's issuer is not known")
 	}
 	header := parsed.Headers[0] // A JWT has one.
 	keys, err := i.keys.Find(ctx, header.KeyID)
 	switch {
 	case errors.Is(err, jwks.ErrAway):
-		return nil, &Refusal{http.StatusServiceUnavailable, "unavailable", "the keys of the issuer " + i.name + " could not be fetched: its tokens cannot be checked"}
+		return nil, nil, &Refusal{http.StatusServiceUnavailable, "unavailable", "the keys of the issuer " + i.name + " could not be fetched: its tokens cannot be checked"}
 	case err != nil:
-		return nil, unauthorized("the issuer " + i.name + " has no such key")
+		return nil, nil, unauthorized("the issuer " + i.name + " has no such key")
 	}
 	found, err := i.verify(parsed, jose.SignatureAlgorithm(header.Algorithm), keys, time.Now())
 	if err != nil {
-		return nil, unauthorized("the token of the issuer " + i.name + " " + err.Error())
+		return nil, nil, unauthorized("the token of the issuer " + i.name + " " + err.Error())
 	}
-	return i.caller(found, limits)
+	return i, found, nil
 }
 
 // verify returns the attributes of a token that one of the keys has signed, that is in force, and meant for us.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-jose/go-jose/v4/jwt"
 	"golang.org/x/oauth2"
 )
 
@@ -109,18 +108,18 @@ func (g *Guard) SignIn(ctx context.Context, name string, grant Grant) (*Signed, 
 	if signed.IDToken, _ = token.Extra("id_token").(string); signed.IDToken == "" {
 		return nil, unauthorized("the issuer " + name + " gave no ID token")
 	}
-	if _, err := known.byJWT(ctx, signed.IDToken, &g.limiters); err != nil {
-		return nil, err
+	by, found, err := known.verified(ctx, signed.IDToken)
+	if err == nil && by != i {
+		err = unauthorized("the issuer " + name + " gave a token of another issuer")
 	}
-	var claims jwt.Claims
-	parsed, err := jwt.ParseSigned(signed.IDToken, asymmetric)
 	if err == nil {
-		err = parsed.UnsafeClaimsWithoutVerification(&claims) // byJWT has just verified them.
+		_, err = i.caller(found, &g.limiters)
 	}
 	if err != nil {
-		return nil, unauthorized("the issuer " + name + " gave an ID token that cannot be read")
+		return nil, err
 	}
-	signed.Lasts = max(0, time.Until(claims.Expiry.Time()).Seconds())
+	ends, _ := found["exp"].(float64) // It is there: the token was verified.
+	signed.Lasts = max(0, time.Until(time.Unix(int64(ends), 0)).Seconds())
 	return signed, nil
 }
 

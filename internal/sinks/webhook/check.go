@@ -24,7 +24,7 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) (findings []check.Fin
 		mu       sync.Mutex
 		checking sync.WaitGroup
 	)
-	for _, e := range s.all() {
+	for _, e := range s.endpoints {
 		checking.Go(func() {
 			found := e.check(ctx)
 			mu.Lock()
@@ -35,7 +35,7 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) (findings []check.Fin
 	checking.Wait()
 	slices.SortStableFunc(findings, func(a, b check.Finding) int { return strings.Compare(a.Subject, b.Subject) })
 	for _, topic := range plan.Topics {
-		if s.endpoint(topic) == nil {
+		if s.endpoints[topic] == nil {
 			findings = append(findings, check.Finding{
 				Level: check.Error, Code: "webhook_endpoint", Subject: "topic " + topic,
 				What:   errNoEndpoint.Error(),

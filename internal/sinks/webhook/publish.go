@@ -48,7 +48,7 @@ func (s *Sink) post(ctx context.Context, m *message.Message) sinks.Outcome {
 	if err := message.CheckTopic(message.Webhook, m.Topic); err != nil {
 		return classify(err, unsent)
 	}
-	e := s.endpoint(m.Topic)
+	e := s.endpoints[m.Topic]
 	if e == nil {
 		return classify(errNoEndpoint, unsent)
 	}

@@ -45,18 +45,19 @@ func (e *endpoint) request(ctx context.Context, m *message.Message, now time.Tim
 	if e.authorization != nil {
 		request.Header.Set("Authorization", e.authorization.Get())
 	}
-	e.sign(request.Header, m, now)
+	copied := e.sign(request.Header, m, now)
 	// A request with a body that cannot be read again is one that net/http never sends again.
-	request.Body = &body{bytes.NewReader(bytes.Clone(m.Body)), progress}
+	request.Body = &body{bytes.NewReader(copied), progress}
 	request.ContentLength = int64(len(m.Body))
 	return request, nil
 }
 
-// sign adds the headers of Standard Webhooks. The id is the same in each attempt.
-func (e *endpoint) sign(header http.Header, m *message.Message, now time.Time) {
+// sign adds the headers of Standard Webhooks, and returns a copy of the body. The id is the same in each attempt.
+func (e *endpoint) sign(header http.Header, m *message.Message, now time.Time) (copied []byte) {
 	// A dot would let one signature stand for two contents.
 	id, timestamp := strings.ReplaceAll(m.UID(), ".", "_"), strconv.FormatInt(now.Unix(), 10)
 	content := append([]byte(id+"."+timestamp+"."), m.Body...)
+	copied = content[len(content)-len(m.Body):]
 	var signatures []string
 	for _, sign := range e.secrets.Get() {
 		signatures = append(signatures, sign(content))
@@ -64,6 +65,7 @@ func (e *endpoint) sign(header http.Header, m *message.Message, now time.Time) {
 	header.Set(headerID, id)
 	header.Set(headerTimestamp, timestamp)
 	header.Set(headerSignature, strings.Join(signatures, " "))
+	return copied
 }
 
 // body tells of each part that is read of it, which is when the connection has taken the one before.

@@ -32,13 +32,13 @@ var errClosed = errors.New("the sink is closed")
 // Sink posts to the endpoints of one configuration. Its goroutines are those of the calls of
 // Publish, which await them, and those of net/http, which end with their connections.
 type Sink struct {
-	timeout time.Duration
-	root    context.Context //nolint:containedctx // the sink's life
-	stop    context.CancelFunc
-	calls   sync.WaitGroup // of Publish
-
-	mu        sync.Mutex // also keeps calls from beginning when root has ended
+	timeout   time.Duration
 	endpoints map[string]*endpoint
+	root      context.Context //nolint:containedctx // the sink's life
+	stop      context.CancelFunc
+
+	mu    sync.Mutex     // keeps calls from beginning when root has ended
+	calls sync.WaitGroup // of Publish
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -63,23 +63,6 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 // Route implements [sinks.Sink]: the endpoint.
 func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topic) }
 
-// endpoint is the one of that name; nil if there is none.
-func (s *Sink) endpoint(name string) *endpoint {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.endpoints[name]
-}
-
-// all are the endpoints in the order of their names.
-func (s *Sink) all() (list []*endpoint) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.endpoints)) {
-		list = append(list, s.endpoints[name])
-	}
-	return list
-}
-
 // Ping implements [sinks.Sink]: one endpoint that takes connections is enough. It sends no request.
 func (s *Sink) Ping(ctx context.Context) error {
 	ctx, end, err := s.within(ctx)
@@ -89,15 +72,14 @@ func (s *Sink) Ping(ctx context.Context) error {
 	defer end()
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	list := s.all()
-	answers := make(chan error, len(list))
+	answers := make(chan error, len(s.endpoints))
 	var pinging sync.WaitGroup
 	defer pinging.Wait()
-	for _, e := range list {
+	for _, e := range s.endpoints {
 		pinging.Go(func() { answers <- e.ping(ctx) })
 	}
 	var errs []error
-	for range list {
+	for range s.endpoints {
 		err := <-answers
 		if err == nil {
 			cancel()
@@ -134,7 +116,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	go func() {
 		defer close(ended)
 		s.calls.Wait()
-		for _, e := range s.all() {
+		for _, e := range s.endpoints {
 			e.transport.CloseIdleConnections()
 		}
 	}()
