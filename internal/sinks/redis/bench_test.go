@@ -61,7 +61,7 @@ func makeBatches(b *testing.B, broker broker, key func(i int) string) [][]messag
 	topic := testenv.Name(b, "bench")
 	broker.MakeTopic(b, topic, sinktest.TopicOptions{})
 	b.Cleanup(func() { broker.client(b).Del(b.Context(), topic) })
-	return sinktest.Batches(newMessage(b, topic, ""), benchBatches, key)
+	return sinktest.Batches(sinktest.NewMessage(b, topic, ""), benchBatches, key)
 }
 
 // TestAllocations keeps a message cheap. Not parallel: it counts the whole process.
@@ -74,11 +74,11 @@ func TestAllocations(t *testing.T) { //nolint:paralleltest // see above
 	each := sinktest.Allocations(func() []message.Message {
 		batch := make([]message.Message, count)
 		for i := range batch {
-			batch[i] = newMessage(t, topic, "")
+			batch[i] = sinktest.NewMessage(t, topic, "")
 		}
 		return batch
 	}, func(batch []message.Message) {
-		for _, outcome := range publish(t, sink, batch...) {
+		for _, outcome := range sinktest.Publish(t, sink, batch...) {
 			if outcome.Class != sinks.Acknowledged {
 				t.Error(outcome.Err)
 			}

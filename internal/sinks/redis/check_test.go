@@ -1,26 +1,15 @@
 package redis_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/redis"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 )
-
-// told are the findings as level and code.
-func told(findings []check.Finding) []string {
-	list := []string{}
-	for _, f := range findings {
-		list = append(list, strings.ToUpper(f.Level.String()[:1])+" "+f.Code)
-	}
-	return list
-}
 
 // One thing is wrong at a time.
 func TestCheck(t *testing.T) {
@@ -36,41 +25,41 @@ func TestCheck(t *testing.T) {
 
 	wrong := plan
 	wrong.Topics = []string{"orders", "missing", "plain"}
-	require.Equal(t, []string{"E redis_sink_stream", "E redis_sink_stream"}, told(sink.Check(t.Context(), wrong)))
+	require.Equal(t, []string{"E redis_sink_stream", "E redis_sink_stream"}, sinktest.Told(sink.Check(t.Context(), wrong)))
 	exists, err := client.Exists(t.Context(), "missing").Result()
 	require.NoError(t, err)
 	require.Zero(t, exists, "looking makes nothing")
 	wrong = plan
 	wrong.MaxMessage = 600 << 20
-	require.Equal(t, []string{"W redis_sink_message_size"}, told(sink.Check(t.Context(), wrong)))
+	require.Equal(t, []string{"W redis_sink_message_size"}, sinktest.Told(sink.Check(t.Context(), wrong)))
 	for _, c := range []struct{ set, value, back, want string }{
 		{"maxmemory-policy", "allkeys-lru", "noeviction", "W redis_sink_eviction"},
 		{"appendfsync", "everysec", "always", "W redis_sink_fsync"},
 		{"appendonly", "no", "yes", "W redis_sink_aof"},
 	} {
 		require.NoError(t, client.ConfigSet(t.Context(), c.set, c.value).Err())
-		require.Equal(t, []string{c.want}, told(sink.Check(t.Context(), plan)))
+		require.Equal(t, []string{c.want}, sinktest.Told(sink.Check(t.Context(), plan)))
 		require.NoError(t, client.ConfigSet(t.Context(), c.set, c.back).Err())
 	}
 	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "hidden", "on", ">"+password, "~orders", "+xadd", "+ping", "+hello").Err())
 	hidden := b
 	hidden.options.Username, hidden.options.Password = "hidden", password
-	require.Equal(t, []string{"N redis_sink_hidden", "N redis_sink_hidden"}, told(hidden.newSink(t, redis.Config{}).Check(t.Context(), plan)))
+	require.Equal(t, []string{"N redis_sink_hidden", "N redis_sink_hidden"}, sinktest.Told(hidden.newSink(t, redis.Config{}).Check(t.Context(), plan)))
 	for _, lacking := range []string{"-xadd", "resetkeys"} {
 		require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "lacking", "reset", "on", ">"+password, "~*", "+@all", lacking).Err())
 		denied := b
 		denied.options.Username, denied.options.Password = "lacking", password
-		require.Contains(t, told(denied.newSink(t, redis.Config{}).Check(t.Context(), plan)), "E redis_sink_denied", lacking)
+		require.Contains(t, sinktest.Told(denied.newSink(t, redis.Config{}).Check(t.Context(), plan)), "E redis_sink_denied", lacking)
 	}
 	entries, err := client.XLen(t.Context(), "orders").Result()
 	require.NoError(t, err)
 	require.Zero(t, entries, "looking adds nothing")
 	hidden.options.Password = "wrong"
-	require.Equal(t, []string{"E redis_sink_login"}, told(hidden.newSink(t, redis.Config{}).Check(t.Context(), plan)))
+	require.Equal(t, []string{"E redis_sink_login"}, sinktest.Told(hidden.newSink(t, redis.Config{}).Check(t.Context(), plan)))
 	require.NoError(t, client.Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err())
-	require.Contains(t, told(sink.Check(t.Context(), plan)), "E redis_sink_replica")
+	require.Contains(t, sinktest.Told(sink.Check(t.Context(), plan)), "E redis_sink_replica")
 	server.Kill()
-	require.Equal(t, []string{"E redis_sink_unreachable"}, told(sink.Check(t.Context(), plan)))
+	require.Equal(t, []string{"E redis_sink_unreachable"}, sinktest.Told(sink.Check(t.Context(), plan)))
 }
 
 func TestCheckOfACluster(t *testing.T) {
@@ -86,6 +75,6 @@ func TestCheckOfACluster(t *testing.T) {
 	one := broker{options: at(c.PrimaryOf("a").Addr())}.client(t)
 	require.NoError(t, one.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	findings := sink.Check(t.Context(), plan)
-	require.Equal(t, []string{"W redis_sink_eviction"}, told(findings))
+	require.Equal(t, []string{"W redis_sink_eviction"}, sinktest.Told(findings))
 	require.Equal(t, c.PrimaryOf("a").Addr(), findings[0].Subject)
 }

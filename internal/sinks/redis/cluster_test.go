@@ -33,14 +33,14 @@ func TestAHangingNodeDelaysNoOther(t *testing.T) {
 	b.MakeTopic(t, healthy, sinktest.TopicOptions{})
 	const timeout = 5 * time.Second // Longer than it takes until a replica is promoted: that is no matter here.
 	sink := b.newSink(t, redis.Config{PublishTimeout: timeout})
-	for _, outcome := range publish(t, sink, newMessage(t, hanging, ""), newMessage(t, healthy, "")) {
-		requireOutcome(t, outcome, sinks.Acknowledged, "")
+	for _, outcome := range sinktest.Publish(t, sink, sinktest.NewMessage(t, hanging, ""), sinktest.NewMessage(t, healthy, "")) {
+		sinktest.RequireOutcome(t, outcome, sinks.Acknowledged, "")
 	}
 	node := c.PrimaryOf(hanging)
 	node.Pause()
-	batch := []message.Message{newMessage(t, hanging, "a"), newMessage(t, hanging, "a")}
+	batch := []message.Message{sinktest.NewMessage(t, hanging, "a"), sinktest.NewMessage(t, hanging, "a")}
 	for range 50 {
-		batch = append(batch, newMessage(t, healthy, "a"))
+		batch = append(batch, sinktest.NewMessage(t, healthy, "a"))
 	}
 	outcomes, began := sinks.NewOutcomes(len(batch)), time.Now()
 	sink.Publish(t.Context(), batch, outcomes)
@@ -48,7 +48,7 @@ func TestAHangingNodeDelaysNoOther(t *testing.T) {
 	for _, report := range outcomes.Take() {
 		require.False(t, report.Whole)
 		if report.Index >= 2 {
-			requireOutcome(t, report.Outcome, sinks.Acknowledged, "")
+			sinktest.RequireOutcome(t, report.Outcome, sinks.Acknowledged, "")
 			require.Less(t, report.At.Sub(began), timeout*3/4)
 			continue
 		}
@@ -173,11 +173,11 @@ func publishNumbers(t *testing.T, sink sinks.Sink, topic string, stop <-chan str
 		}
 		batch := make([]message.Message, 10)
 		for i := range batch {
-			batch[i] = newMessage(t, topic, "a")
+			batch[i] = sinktest.NewMessage(t, topic, "a")
 			batch[i].Body = fmt.Append(nil, number+i)
 		}
 		answered := 0
-		for i, outcome := range publish(t, sink, batch...) {
+		for i, outcome := range sinktest.Publish(t, sink, batch...) {
 			classes[number+i] = outcome.Class
 			if outcome.Class == sinks.Acknowledged {
 				answered++

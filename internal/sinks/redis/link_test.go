@@ -25,12 +25,12 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
 	proxy := testenv.NewProxy(t, server.Addr())
 	sink := broker{options: at(proxy.Addr())}.newSink(t, redis.Config{PublishTimeout: timeout})
-	requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0], sinks.Acknowledged, "")
 	proxy.Rate(bytesPerSecond)
-	m := newMessage(t, topic, "")
+	m := sinktest.NewMessage(t, topic, "")
 	m.Body = make([]byte, 960<<10)
 	began := time.Now()
-	requireOutcome(t, publish(t, sink, m)[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, m)[0], sinks.Acknowledged, "")
 	require.Greater(t, time.Since(began), timeout, "the link is not slow")
 	require.Len(t, b.Read(t, topic, 2), 2)
 }
@@ -56,16 +56,16 @@ func TestTLS(t *testing.T) {
 		return secured.newSink(t, redis.Config{PublishTimeout: 5 * time.Second})
 	}
 	sink := open(certs.CAFile)
-	requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0], sinks.Acknowledged, "")
 	server.Kill()
-	require.NotEqual(t, sinks.Acknowledged, publish(t, sink, newMessage(t, topic, ""))[0].Class)
+	require.NotEqual(t, sinks.Acknowledged, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0].Class)
 	server.Start()
 	require.Eventually(t, func() bool {
-		return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
+		return sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0].Class == sinks.Acknowledged
 	}, time.Minute, 10*time.Millisecond)
 	stranger := open("")
 	require.Eventually(t, func() bool { // On a busy machine the handshake may not end in time.
-		outcome := publish(t, stranger, newMessage(t, topic, ""))[0]
+		outcome := sinktest.Publish(t, stranger, sinktest.NewMessage(t, topic, ""))[0]
 		require.Equal(t, sinks.Unavailable, outcome.Class)
 		return outcome.Reason == sinks.ReasonAuth
 	}, time.Minute, 10*time.Millisecond)

@@ -16,26 +16,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 )
 
-func newMessage(t testing.TB, topic, key string) message.Message {
-	t.Helper()
-	return message.Message{
-		ID: testenv.Name(t, "id"), Topic: topic, Key: key, Queue: "orders", Body: []byte("body"),
-		DueAt: time.UnixMilli(2_000), ScheduledAt: time.UnixMilli(1_000), Attempt: 1, Token: "0123456789abcdef",
-	}
-}
-
-func publish(t testing.TB, sink sinks.Sink, batch ...message.Message) []sinks.Outcome {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	return sinks.Publish(ctx, sink, batch)
-}
-
-func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {
-	t.Helper()
-	require.Equal(t, class.String()+" "+string(reason), outcome.Class.String()+" "+string(outcome.Reason), "%v", outcome.Err)
-}
-
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	const url = "redis://127.0.0.1:1"
@@ -77,12 +57,12 @@ func TestRefusals(t *testing.T) {
 	login.options.Username, login.options.Password = "bridge", password
 	sink := login.newSink(t, redis.Config{})
 
-	denied := newMessage(t, "denied", "")
-	outcomes := publish(t, sink, newMessage(t, "plain", "a"), newMessage(t, "plain", "a"), denied, newMessage(t, topic, "a"))
-	requireOutcome(t, outcomes[0], sinks.Unavailable, sinks.ReasonRefused)
-	requireOutcome(t, outcomes[1], sinks.Unavailable, sinks.ReasonRefused)
-	requireOutcome(t, outcomes[2], sinks.Unavailable, sinks.ReasonAuth)
-	requireOutcome(t, outcomes[3], sinks.Acknowledged, "")
+	denied := sinktest.NewMessage(t, "denied", "")
+	outcomes := sinktest.Publish(t, sink, sinktest.NewMessage(t, "plain", "a"), sinktest.NewMessage(t, "plain", "a"), denied, sinktest.NewMessage(t, topic, "a"))
+	sinktest.RequireOutcome(t, outcomes[0], sinks.Unavailable, sinks.ReasonRefused)
+	sinktest.RequireOutcome(t, outcomes[1], sinks.Unavailable, sinks.ReasonRefused)
+	sinktest.RequireOutcome(t, outcomes[2], sinks.Unavailable, sinks.ReasonAuth)
+	sinktest.RequireOutcome(t, outcomes[3], sinks.Acknowledged, "")
 	require.Regexp(t, `^entry \d+-\d+$`, outcomes[3].Place.String())
 	for _, outcome := range outcomes {
 		require.False(t, outcome.Whole)
@@ -95,11 +75,11 @@ func TestRefusals(t *testing.T) {
 		{[]any{"REPLICAOF", "127.0.0.1", "1"}, []any{"REPLICAOF", "NO", "ONE"}, sinks.ReasonBroker},
 	} {
 		do(c.set...)
-		outcome := publish(t, sink, newMessage(t, topic, ""))[0]
-		requireOutcome(t, outcome, sinks.Unavailable, c.reason)
+		outcome := sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0]
+		sinktest.RequireOutcome(t, outcome, sinks.Unavailable, c.reason)
 		require.True(t, outcome.Whole)
 		do(c.unset...)
-		requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Acknowledged, "")
+		sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0], sinks.Acknowledged, "")
 	}
 	require.Len(t, b.Read(t, topic, 3), 3)
 }
@@ -113,12 +93,12 @@ func TestFullServer(t *testing.T) {
 	b.MakeTopic(t, topic, sinktest.TopicOptions{})
 	sink, client := b.newSink(t, redis.Config{}), b.client(t)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	for _, outcome := range publish(t, sink, newMessage(t, topic, "a"), newMessage(t, topic, "a"), newMessage(t, topic, "")) {
-		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonFull)
+	for _, outcome := range sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, "a"), sinktest.NewMessage(t, topic, "a"), sinktest.NewMessage(t, topic, "")) {
+		sinktest.RequireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonFull)
 		require.True(t, outcome.Whole)
 	}
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	requireOutcome(t, publish(t, sink, newMessage(t, topic, "a"))[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, "a"))[0], sinks.Acknowledged, "")
 	require.Len(t, b.Read(t, topic, 1), 1)
 }
 
@@ -138,13 +118,13 @@ func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
 			b.MakeTopic(t, topic, sinktest.TopicOptions{})
 			through := broker{options: at(proxy.Addr())}
 			sink := through.newSink(t, redis.Config{PublishTimeout: timeout})
-			requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Acknowledged, "")
+			sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0], sinks.Acknowledged, "")
 			proxy.SwallowReplies(true)
-			batch := []message.Message{newMessage(t, topic, "a"), newMessage(t, topic, "a"), newMessage(t, topic, "b"), newMessage(t, topic, "")}
+			batch := []message.Message{sinktest.NewMessage(t, topic, "a"), sinktest.NewMessage(t, topic, "a"), sinktest.NewMessage(t, topic, "b"), sinktest.NewMessage(t, topic, "")}
 			began := time.Now()
 			var publishing sync.WaitGroup
 			var outcomes []sinks.Outcome
-			publishing.Go(func() { outcomes = publish(t, sink, batch...) })
+			publishing.Go(func() { outcomes = sinktest.Publish(t, sink, batch...) })
 			b.Read(t, topic, 4)
 			if isCut {
 				proxy.Cut()
@@ -161,7 +141,7 @@ func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
 			}
 			proxy.SwallowReplies(false)
 			require.Eventually(t, func() bool {
-				return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
+				return sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0].Class == sinks.Acknowledged
 			}, time.Minute, 10*time.Millisecond)
 			require.Len(t, b.Read(t, topic, 5), 5)
 		})
@@ -181,12 +161,12 @@ func TestNothingIsHandedOverAfterTheCall(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	patient := make(chan []sinks.Outcome, 1)
-	go func() { patient <- publish(t, sink, newMessage(t, topic, "b")) }()
-	outcomes := sinks.Publish(ctx, sink, []message.Message{newMessage(t, topic, "a"), newMessage(t, topic, "a")})
+	go func() { patient <- sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, "b")) }()
+	outcomes := sinks.Publish(ctx, sink, []message.Message{sinktest.NewMessage(t, topic, "a"), sinktest.NewMessage(t, topic, "a")})
 	server.Resume()
 	for _, outcome := range outcomes {
-		requireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonTimeout)
+		sinktest.RequireOutcome(t, outcome, sinks.Unavailable, sinks.ReasonTimeout)
 	}
-	requireOutcome(t, (<-patient)[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, (<-patient)[0], sinks.Acknowledged, "")
 	require.Len(t, b.Read(t, topic, 1), 1)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
@@ -33,12 +35,12 @@ func TestSource(t *testing.T) {
 
 	require.NoError(t, client.XGroupCreateMkStream(t.Context(), topic, group, "0").Err())
 	sink := b.newSink(t, redis.Config{})
-	first := newMessage(t, topic, "")
+	first := sinktest.NewMessage(t, topic, "")
 	first.Body = []byte("given to a bridge that died")
-	entry := publish(t, sink, first)[0].Place.Entry
+	entry := sinktest.Publish(t, sink, first)[0].Place.Entry
 	require.NoError(t, client.XReadGroup(t.Context(), &goredis.XReadGroupArgs{Group: group, Consumer: "dead", Streams: []string{topic, ">"}}).Err())
 	require.NoError(t, client.Do(t.Context(), "XCLAIM", topic, group, "dead", 0, entry, "IDLE", time.Hour.Milliseconds(), "JUSTID").Err())
-	publish(t, sink, newMessage(t, topic, ""))
+	sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	seen := make(chan source.Delivery, 10)

@@ -6,28 +6,19 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
-
-// told are the findings as level and code.
-func told(findings []check.Finding) []string {
-	list := []string{}
-	for _, f := range findings {
-		list = append(list, strings.ToUpper(f.Level.String()[:1])+" "+f.Code)
-	}
-	return list
-}
 
 // One thing is wrong at a time. No request is made.
 func TestCheck(t *testing.T) {
@@ -40,7 +31,7 @@ func TestCheck(t *testing.T) {
 	trusting, plan := &tlsclient.Files{CAFile: certs.CAFile}, sinks.Plan{Topics: []string{"orders"}}
 	look := func(plan sinks.Plan, url string, tls *tlsclient.Files) []string {
 		t.Helper()
-		return told(open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{"orders": plain(t, url)}, TLS: tls}).Check(t.Context(), plan))
+		return sinktest.Told(open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{"orders": plain(t, url)}, TLS: tls}).Check(t.Context(), plan))
 	}
 	require.Empty(t, look(plan, secured.URL, trusting))
 	require.Equal(t, []string{"E webhook_endpoint"}, look(sinks.Plan{Topics: []string{"bills", "orders"}}, secured.URL, trusting))
@@ -81,12 +72,12 @@ func TestClientCertificate(t *testing.T) {
 	}
 	without := with(tlsclient.Files{CAFile: certs.CAFile})
 	require.Eventually(t, func() bool { // The server may reset the connection before we have read why.
-		outcome := publish(t, without, newMessage(t, "orders", ""))[0]
+		outcome := sinktest.Publish(t, without, sinktest.NewMessage(t, "orders", ""))[0]
 		return outcome.Class == sinks.Unavailable && outcome.Reason == sinks.ReasonAuth
 	}, time.Minute, 10*time.Millisecond)
 	stranger := with(tlsclient.Files{CertFile: certs.ClientCert, KeyFile: certs.ClientKey})
-	requireOutcome(t, publish(t, stranger, newMessage(t, "orders", ""))[0], sinks.Unavailable, sinks.ReasonAuth)
+	sinktest.RequireOutcome(t, sinktest.Publish(t, stranger, sinktest.NewMessage(t, "orders", ""))[0], sinks.Unavailable, sinks.ReasonAuth)
 	require.Zero(t, asked.Load())
 	own := with(tlsclient.Files{CAFile: certs.CAFile, CertFile: certs.ClientCert, KeyFile: certs.ClientKey})
-	requireOutcome(t, publish(t, own, newMessage(t, "orders", ""))[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, own, sinktest.NewMessage(t, "orders", ""))[0], sinks.Acknowledged, "")
 }

@@ -18,35 +18,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
-
-func newMessage(t testing.TB, topic, key string) message.Message {
-	t.Helper()
-	return message.Message{
-		ID: testenv.Name(t, "id"), Topic: topic, Key: key, Queue: "orders", Body: []byte(`{"type":"order.timeout"}`),
-		DueAt: time.UnixMilli(2_000), ScheduledAt: time.UnixMilli(1_000), Attempt: 1, Token: "0123456789abcdef",
-	}
-}
-
-func publish(t testing.TB, sink sinks.Sink, batch ...message.Message) []sinks.Outcome {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	return sinks.Publish(ctx, sink, batch)
-}
-
-func requireOutcome(t testing.TB, outcome sinks.Outcome, class sinks.Class, reason sinks.Reason) {
-	t.Helper()
-	require.Equal(t, class.String()+" "+string(reason), outcome.Class.String()+" "+string(outcome.Reason), "%v", outcome.Err)
-}
 
 // file makes one of the test.
 func file(t testing.TB, content string) string {
@@ -104,8 +85,8 @@ func TestAnswers(t *testing.T) {
 	} {
 		status.Store(int64(code))
 		asked.Store(0)
-		outcome := publish(t, sink, newMessage(t, "orders", ""))[0]
-		requireOutcome(t, outcome, want.Class, want.Reason)
+		outcome := sinktest.Publish(t, sink, sinktest.NewMessage(t, "orders", ""))[0]
+		sinktest.RequireOutcome(t, outcome, want.Class, want.Reason)
 		require.EqualValues(t, 1, asked.Load(), "sent once, whatever the answer: %d", code)
 		require.False(t, outcome.Whole)
 	}
@@ -126,15 +107,15 @@ func TestRetryAfter(t *testing.T) {
 	sink := open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{
 		"busy": plain(t, server.URL+"/busy"), "other": plain(t, server.URL+"/other"),
 	}})
-	requireOutcome(t, publish(t, sink, newMessage(t, "busy", ""))[0], sinks.Unavailable, sinks.ReasonThrottled)
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, "busy", ""))[0], sinks.Unavailable, sinks.ReasonThrottled)
 	refused := 0
 	require.Eventually(t, func() bool {
-		outcomes := publish(t, sink, newMessage(t, "busy", ""), newMessage(t, "other", ""))
-		requireOutcome(t, outcomes[1], sinks.Acknowledged, "")
+		outcomes := sinktest.Publish(t, sink, sinktest.NewMessage(t, "busy", ""), sinktest.NewMessage(t, "other", ""))
+		sinktest.RequireOutcome(t, outcomes[1], sinks.Acknowledged, "")
 		if outcomes[0].Class == sinks.Acknowledged {
 			return true
 		}
-		requireOutcome(t, outcomes[0], sinks.Unavailable, sinks.ReasonThrottled)
+		sinktest.RequireOutcome(t, outcomes[0], sinks.Unavailable, sinks.ReasonThrottled)
 		refused++
 		return false
 	}, time.Minute, 20*time.Millisecond)
@@ -168,7 +149,7 @@ func TestAttacksOfAnEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.class, publish(t, answering(t, c.answer), newMessage(t, "orders", ""))[0].Class)
+			require.Equal(t, c.class, sinktest.Publish(t, answering(t, c.answer), sinktest.NewMessage(t, "orders", ""))[0].Class)
 		})
 	}
 }
@@ -194,24 +175,24 @@ func TestAttacksOfAProducer(t *testing.T) {
 		"Proxy-Authorization": "Basic Zm9yZ2Vk", "X-Forwarded-For": "127.0.0.1", "Expect": "100-continue", "Upgrade": "websocket",
 		"a b": "c", "a:b": "c", "a\r\nb": "c", "(comment)": "c", "ü": "c",
 	} {
-		m := newMessage(t, "orders", "")
+		m := sinktest.NewMessage(t, "orders", "")
 		m.Headers = map[string]string{name: value}
-		outcome := publish(t, sink, m)[0]
-		requireOutcome(t, outcome, sinks.Permanent, sinks.ReasonInvalid)
+		outcome := sinktest.Publish(t, sink, m)[0]
+		sinktest.RequireOutcome(t, outcome, sinks.Permanent, sinks.ReasonInvalid)
 		require.NotContains(t, outcome.Err.Error(), "forged")
 	}
 	for _, topic := range []string{"http://169.254.169.254/", "../orders", "orders/../admin", "Orders", "orders\r\n", "missing.example.com"} {
-		requireOutcome(t, publish(t, sink, newMessage(t, topic, ""))[0], sinks.Permanent, sinks.ReasonInvalid)
+		sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, topic, ""))[0], sinks.Permanent, sinks.ReasonInvalid)
 	}
-	requireOutcome(t, publish(t, sink, newMessage(t, "missing", ""))[0], sinks.Unavailable, sinks.ReasonTopicMissing)
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, "missing", ""))[0], sinks.Unavailable, sinks.ReasonTopicMissing)
 	require.Zero(t, asked.Load())
 
 	// This header has net/http send a request again that it believes to have no body, and
 	// this body looks like the head of another request.
-	m := newMessage(t, "orders", "käse")
+	m := sinktest.NewMessage(t, "orders", "käse")
 	m.Headers = map[string]string{"Idempotency-Key": "a", "content-type": "text/plain", "X-Text": "grüße\tund"}
 	m.Body = []byte("\r\n\r\nPOST /hooks HTTP/1.1\r\nwebhook-signature: v1,forged\r\n\r\n")
-	requireOutcome(t, publish(t, sink, m)[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, m)[0], sinks.Acknowledged, "")
 	require.EqualValues(t, 1, asked.Load())
 	require.Equal(t, []string{"text/plain", "grüße\tund", "käse", "a"}, []string{
 		got.Load().Get("Content-Type"), got.Load().Get("X-Text"), got.Load().Get("delay-key"), got.Load().Get("Idempotency-Key"),
@@ -231,10 +212,10 @@ func TestALostAnswerIsNotAskedForAgain(t *testing.T) {
 			}
 		}
 	})
-	requireOutcome(t, publish(t, sink, newMessage(t, "orders", ""))[0], sinks.Acknowledged, "")
-	m := newMessage(t, "orders", "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, sinktest.NewMessage(t, "orders", ""))[0], sinks.Acknowledged, "")
+	m := sinktest.NewMessage(t, "orders", "")
 	m.Body, m.Headers = nil, map[string]string{"Idempotency-Key": "a"}
-	requireOutcome(t, publish(t, sink, m)[0], sinks.Unknown, sinks.ReasonConnection)
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, m)[0], sinks.Unknown, sinks.ReasonConnection)
 	require.EqualValues(t, 2, asked.Load())
 }
 
@@ -250,10 +231,10 @@ func TestSecretsRotate(t *testing.T) {
 	endpoint := plain(t, server.URL)
 	endpoint.Authorization = file(t, "Bearer one\n")
 	sink := open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{"orders": endpoint}})
-	m := newMessage(t, "orders", "")
+	m := sinktest.NewMessage(t, "orders", "")
 	post := func() http.Header {
 		t.Helper()
-		requireOutcome(t, publish(t, sink, m)[0], sinks.Acknowledged, "")
+		sinktest.RequireOutcome(t, sinktest.Publish(t, sink, m)[0], sinks.Acknowledged, "")
 		return *got.Load()
 	}
 	first := post()
@@ -300,8 +281,8 @@ func TestVerifyInPython(t *testing.T) {
 	python := testenv.Program(t, "python3")
 	var got atomic.Pointer[http.Header]
 	sink := answering(t, func(_ http.ResponseWriter, r *http.Request) { got.Store(&r.Header) })
-	m := newMessage(t, "orders", "")
-	requireOutcome(t, publish(t, sink, m)[0], sinks.Acknowledged, "")
+	m := sinktest.NewMessage(t, "orders", "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, m)[0], sinks.Acknowledged, "")
 	headers := map[string]string{}
 	for name, values := range *got.Load() {
 		headers[strings.ToLower(name)] = values[0]
@@ -380,9 +361,9 @@ func TestALargeMessageOnASlowLink(t *testing.T) {
 		Endpoints:      map[string]webhook.Endpoint{"orders": plain(t, fmt.Sprintf("http://%s/", proxy.Addr()))},
 		PublishTimeout: timeout,
 	})
-	m := newMessage(t, "orders", "")
+	m := sinktest.NewMessage(t, "orders", "")
 	m.Body = make([]byte, 960<<10)
 	began := time.Now()
-	requireOutcome(t, publish(t, sink, m)[0], sinks.Acknowledged, "")
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, m)[0], sinks.Acknowledged, "")
 	require.Greater(t, time.Since(began), timeout, "the link is not slow")
 }
