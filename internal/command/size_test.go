@@ -40,14 +40,14 @@ func TestSize(t *testing.T) {
 func TestSizeRefuses(t *testing.T) {
 	t.Parallel()
 	for flags, want := range map[string]string{
-		"--rate 0 --delay 1m":                         `"0" is not a rate`,
+		"--rate 0 --delay 1m":                         `--rate: "0" is not a rate`,
 		"--rate 2000000/s --delay 1m":                 "--rate: 2e+06 must be from 0.001 to 1000000",
 		"--rate 5 --delay 1m --peak 4":                "--peak: 4 must be from the rate, 5 to 1000000",
 		"--rate 5 --delay 0s":                         "--delay: 0s must be from 1ms to 87600h0m0s",
 		"--rate 5 --delay 20000d":                     "--delay: 480000h0m0s must be from 1ms to 87600h0m0s",
-		"--rate 5 --delay soon":                       `"soon" is not a duration`,
+		"--rate 5 --delay soon":                       `--delay: "soon" is not a duration`,
 		"--rate 5 --delay 1m --body 2MiB":             "--body: 2097152 must be from 0 to",
-		"--rate 5 --delay 1m --body much":             `"much" is not a size`,
+		"--rate 5 --delay 1m --body much":             `--body: "much" is not a size`,
 		"--rate 5 --delay 1m --id 0":                  "--id: 0 must be at least 1",
 		"--rate 5 --delay 1m --id 600":                "--id: 600 must be from 1 to 510",
 		"--rate 5 --delay 1m --headers=-1":            "--headers: -1 must be from 0 to",

@@ -3,7 +3,7 @@ package operate
 import (
 	"context"
 	"errors"
-	"strings"
+	"regexp"
 
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -72,5 +72,8 @@ func Classify(err error) *Fault {
 	return &Fault{Code: "failed", Detail: detail}
 }
 
+// packageName is that of the SDK in its errors; a flag of that name is something else.
+var packageName = regexp.MustCompile(`(^|[^-\w])delay: `)
+
 // Plain is an error's text without the name of the package in the SDK's errors.
-func Plain(err error) string { return strings.ReplaceAll(err.Error(), "delay: ", "") }
+func Plain(err error) string { return packageName.ReplaceAllString(err.Error(), "$1") }
