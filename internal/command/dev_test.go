@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // devEnv is an environment with or without the programs of PATH.
@@ -215,9 +216,8 @@ func TestDevPortAskedFor(t *testing.T) {
 // the command says where.
 func TestProductionLinksNoServer(t *testing.T) {
 	t.Parallel()
-	production := filepath.Join(t.TempDir(), "bridge")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "production", "-o", production, "../../cmd/bridge").CombinedOutput()
-	require.NoError(t, err, string(out))
+	production, err := service.Build(t.Context(), "./cmd/bridge", t.TempDir(), "-tags", "production")
+	require.NoError(t, err)
 	modules := func(file string) (paths []string) {
 		info, err := buildinfo.ReadFile(file)
 		require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestProductionLinksNoServer(t *testing.T) {
 	assert.Less(t, size(production), size(binary))
 
 	dev := exec.CommandContext(t.Context(), production, "dev", "--demo")
-	out, err = dev.CombinedOutput()
+	out, err := dev.CombinedOutput()
 	require.Error(t, err)
 	assert.Equal(t, exitFailed, dev.ProcessState.ExitCode())
 	assert.Contains(t, string(out), "this build is for production")

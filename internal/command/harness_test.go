@@ -23,6 +23,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 // binary is the program under test, built once, as a release is.
@@ -35,9 +36,8 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	binary = filepath.Join(dir, "bridge")
-	if out, err := exec.Command("go", "build", "-ldflags", "-X main.release="+release, "-o", binary, "../../cmd/bridge").CombinedOutput(); err != nil { //nolint:noctx // the test's own limit holds
-		log.Fatalf("build: %v\n%s", err, out)
+	if binary, err = service.Build(context.Background(), "./cmd/bridge", dir, "-ldflags", "-X main.release="+release); err != nil {
+		log.Fatal(err)
 	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)

@@ -3,6 +3,7 @@ package preflight_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -21,6 +22,10 @@ func TestInlets(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	require.NoError(t, conn.CreateTopics(kafka.TopicConfig{Topic: name, NumPartitions: 1, ReplicationFactor: 1}))
+	require.Eventually(t, func() bool {
+		partitions, err := conn.ReadPartitions(name)
+		return err == nil && len(partitions) == 1
+	}, time.Minute, 50*time.Millisecond, "the broker has it")
 	rabbit, err := amqp.Dial(testenv.RabbitMQ(t))
 	require.NoError(t, err)
 	defer func() { _ = rabbit.Close() }()

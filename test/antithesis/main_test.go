@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 	"github.com/delaybridge/delaybridge/test/trial"
 )
 
@@ -24,9 +25,8 @@ func TestWorkload(t *testing.T) {
 	w, err := trial.NewWorld(t.Context(), trial.Options{Binary: bridge, Broker: "nats", Shards: 4})
 	require.NoError(t, err)
 	t.Cleanup(w.Close)
-	workload := filepath.Join(dir, "workload")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", "enable_antithesis_sdk", "-o", workload, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	workload, err := service.Build(t.Context(), "./test/antithesis", dir, "-tags", "enable_antithesis_sdk")
+	require.NoError(t, err)
 
 	met := map[string]bool{} // by message, whether its condition held each time
 	for _, more := range [][]string{{"-load", "3s"}, {"-healed"}} {

@@ -19,38 +19,38 @@ import (
 // Build compiles this repository's bridge into dir, from any of its modules, and returns
 // the binary's path.
 func Build(ctx context.Context, dir string) (string, error) {
-	root, err := service.Root()
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, "bridge")
-	build := exec.CommandContext(ctx, "go", "build", "-C", root, "-o", binary, "./cmd/bridge")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the bridge: %w: %s", err, output)
-	}
-	return binary, nil
+	return service.Build(ctx, "./cmd/bridge", dir)
 }
 
-// BuildCommit compiles the bridge of another commit of this repository into dir, and returns the binary's path.
-func BuildCommit(ctx context.Context, dir, commit string) (string, error) {
+// BuildCommit compiles the bridge of another commit of this repository, once, and returns the binary's path.
+func BuildCommit(ctx context.Context, commit string) (string, error) {
 	root, err := service.Root()
 	if err != nil {
 		return "", err
 	}
-	source, archive, binary := filepath.Join(dir, "source"), filepath.Join(dir, "source.tar"), filepath.Join(dir, "earlier")
-	if err := os.Mkdir(source, 0o700); err != nil {
-		return "", err
+	hash, err := exec.CommandContext(ctx, "git", "-C", root, "rev-parse", "--verify", commit+"^{commit}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find commit %s: %w", commit, err)
 	}
-	for _, words := range [][]string{
-		{"git", "-C", root, "archive", "--output", archive, commit},
-		{"tar", "-xf", archive, "-C", source},
-		{"go", "build", "-C", source, "-buildvcs=false", "-o", binary, "./cmd/bridge"},
-	} {
-		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the words are ours
-			return "", fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, out)
+	commit = strings.TrimSpace(string(hash))
+	return service.Cached(root, filepath.Join("built", commit), commit, func(path string) error {
+		dir, err := os.MkdirTemp("", "delaybridge-source-")
+		if err != nil {
+			return err
 		}
-	}
-	return binary, nil
+		defer func() { _ = os.RemoveAll(dir) }()
+		archive := filepath.Join(dir, "source.tar")
+		for _, words := range [][]string{
+			{"git", "-C", root, "archive", "--output", archive, commit},
+			{"tar", "-xf", archive, "-C", dir},
+			{"go", "build", "-C", dir, "-buildvcs=false", "-o", path, "./cmd/bridge"},
+		} {
+			if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil { //nolint:gosec // the words are ours
+				return fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, out)
+			}
+		}
+		return nil
+	})
 }
 
 // Bridge is one bridge process.

@@ -42,7 +42,7 @@ func earlierRelease(t *testing.T) (binary string) {
 		t.Skip(need, ": ", out)
 	}
 	require.NoError(t, err, "%s: %s", need, out)
-	binary, err = trial.BuildCommit(t.Context(), t.TempDir(), release)
+	binary, err = trial.BuildCommit(t.Context(), release)
 	require.NoError(t, err)
 	t.Log("the earlier release is ", release)
 	return binary

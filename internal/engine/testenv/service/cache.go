@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -31,34 +33,63 @@ func Root() (string, error) {
 	}
 }
 
-// cached returns the path of root/.cache/name, filled once for a version: a
+// Cached returns the path of .cache/name in the repository's root, filled once for a version: a
 // stamp beside it says which. Concurrent test processes wait for each other.
-func cached(root, name, version string, fill func(path string) error) (string, error) {
+func Cached(root, name, version string, fill func(path string) error) (string, error) {
 	path := filepath.Join(root, ".cache", name)
 	if isVersion(path, version) {
 		return path, nil
 	}
+	return path, locked(path, func() error {
+		if isVersion(path, version) {
+			return nil // another process did it meanwhile
+		}
+		if err := fill(path); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path+".version", []byte(version), 0o644); err != nil {
+			return fmt.Errorf("stamp cache: %w", err)
+		}
+		return nil
+	})
+}
+
+// Build compiles a command of the repository with these flags into dir, and returns the program's path. It is
+// linked in .cache/built, and anew only where something has changed: a link takes longer than most tests.
+func Build(ctx context.Context, target, dir string, flags ...string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(strings.Join(flags, "\x00")))
+	program := filepath.Join(dir, filepath.Base(target))
+	built := filepath.Join(root, ".cache", "built", filepath.Base(target)+"-"+hex.EncodeToString(sum[:4]))
+	return program, locked(built, func() error {
+		words := append(append([]string{"build", "-C", root}, flags...), "-o", built, target)
+		if out, err := exec.CommandContext(ctx, "go", words...).CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", target, err, out)
+		}
+		if out, err := exec.CommandContext(ctx, "cp", built, program).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy %s: %w\n%s", built, err, out)
+		}
+		return nil
+	})
+}
+
+// locked runs one function at a time for a path, among all processes, in a folder that exists then.
+func locked(path string, run func() error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return "", fmt.Errorf("make cache: %w", err)
+		return fmt.Errorf("make cache: %w", err)
 	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return "", fmt.Errorf("lock cache: %w", err)
+		return fmt.Errorf("lock cache: %w", err)
 	}
 	defer func() { _ = lock.Close() }()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("lock cache: %w", err)
+		return fmt.Errorf("lock cache: %w", err)
 	}
-	if isVersion(path, version) {
-		return path, nil // another process did it meanwhile
-	}
-	if err := fill(path); err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(path+".version", []byte(version), 0o644); err != nil {
-		return "", fmt.Errorf("stamp cache: %w", err)
-	}
-	return path, nil
+	return run()
 }
 
 func isVersion(path, version string) bool {

@@ -3,11 +3,14 @@ package service
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	_ "embed" // the list of Kafka's artifacts
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -21,7 +24,7 @@ var kafkaPOM []byte
 // its own.
 const kafkaClusterID = "ZGVsYXlicmlkZ2UtdGVzdA"
 
-// kafkaRunner formats the storage folder once, then becomes the broker.
+// kafkaRunner formats the storage folder where [Server.formatKafka] has not, then becomes the broker.
 const kafkaRunner = `
 [ -e data/meta.properties ] || "$@" kafka.tools.StorageTool format -t ` + kafkaClusterID + ` -c server.properties || exit 1
 exec "$@" kafka.Kafka server.properties
@@ -42,7 +45,7 @@ func startKafka(ctx context.Context, extraProperties string, flags ...string) (*
 	if err := s.reserveBus(); err != nil {
 		return s.abandon(err)
 	}
-	return s.startKafka(ctx, s.kafkaProperties()+extraProperties+"\n")
+	return s.startKafka(ctx, 1, s.kafkaProperties()+extraProperties+"\n")
 }
 
 // StartKafkaFollower runs a second broker under the controller of a first one that
@@ -57,7 +60,7 @@ func StartKafkaFollower(ctx context.Context, first *Server, extraProperties stri
 	if err != nil {
 		return nil, err
 	}
-	return s.startKafka(ctx, string(properties)+`process.roles=broker
+	return s.startKafka(ctx, 2, string(properties)+`process.roles=broker
 node.id=2
 listeners=PLAINTEXT://`+s.Addr()+`
 advertised.listeners=PLAINTEXT://`+s.Addr()+`
@@ -96,11 +99,33 @@ func newKafka(ctx context.Context, flags ...string) (*Server, error) {
 	return s, nil
 }
 
-func (s *Server) startKafka(ctx context.Context, properties string) (*Server, error) {
-	if err := errors.Join(s.write("server.properties", properties), s.write("log4j2.properties", kafkaLogging)); err != nil {
+func (s *Server) startKafka(ctx context.Context, node int, properties string) (*Server, error) {
+	if err := errors.Join(s.write("server.properties", properties), s.write("log4j2.properties", kafkaLogging), s.formatKafka(node)); err != nil {
 		return s.abandon(fmt.Errorf("write Kafka configuration: %w", err))
 	}
 	return s.start(ctx)
+}
+
+// formatKafka does what Kafka's own tool does, without another run of Java. Only the tool knows what a
+// controller begins with, which is the same for all: so that is kept from its first run.
+func (s *Server) formatKafka(node int) error {
+	root, err := Root()
+	if err != nil {
+		return err
+	}
+	begins, err := os.ReadFile(filepath.Join(root, ".cache", kafkaBegins))
+	if errors.Is(err, fs.ErrNotExist) || !isVersion(filepath.Join(root, ".cache", kafkaBegins), kafkaVersion()) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // It never fails.
+	id[0] &= 0x7f           // An id that begins with a dash reads like a flag.
+	return errors.Join(os.Mkdir(filepath.Join(s.dir, "data"), 0o700),
+		s.write("data/meta.properties", fmt.Sprintf("version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\n", kafkaClusterID, node, base64.RawURLEncoding.EncodeToString(id[:]))),
+		s.write("data/bootstrap.checkpoint", string(begins)))
 }
 
 // kafkaReady asks the log rather than the protocol, since the caller may have
@@ -163,6 +188,9 @@ func (s *Server) write(name, text string) error {
 // starts in half of the processor time. Java makes the archive when it ends.
 const kafkaClasses = "kafka-classes.jsa"
 
+// kafkaBegins is what a broker's log of metadata begins with.
+const kafkaBegins = "kafka-bootstrap.checkpoint"
+
 // FetchKafka gets all that a broker needs, and runs one for the archive of its classes, once.
 func FetchKafka(ctx context.Context) error {
 	root, err := Root()
@@ -173,15 +201,32 @@ func FetchKafka(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: java", ErrMissing)
 	}
-	_, err = cached(root, kafkaClasses, classesVersion(java), func(path string) error {
-		s, err := startKafka(ctx, "", "-XX:ArchiveClassesAtExit="+path)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		return s.Stop()
+	_, err = Cached(root, kafkaClasses, classesVersion(java), func(path string) error {
+		return runKafka(ctx, func(*Server) error { return nil }, "-XX:ArchiveClassesAtExit="+path)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = Cached(root, kafkaBegins, kafkaVersion(), func(path string) error {
+		return runKafka(ctx, func(s *Server) error {
+			begins, err := os.ReadFile(filepath.Join(s.dir, "data", "bootstrap.checkpoint"))
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(path, begins, 0o644)
+		})
 	})
 	return err
+}
+
+// runKafka starts a broker with these flags of Java, uses and stops it.
+func runKafka(ctx context.Context, use func(*Server) error, flags ...string) error {
+	s, err := startKafka(ctx, "", flags...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return errors.Join(use(s), s.Stop())
 }
 
 // classesVersion is what an archive depends on. A program's link is the same after an upgrade.
@@ -208,7 +253,7 @@ func kafkaLibs(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cached(root, "kafka/libs", kafkaVersion(), func(path string) error {
+	return Cached(root, "kafka/libs", kafkaVersion(), func(path string) error {
 		return fetchKafka(ctx, path)
 	})
 }

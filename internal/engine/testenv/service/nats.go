@@ -104,7 +104,7 @@ func NATSBinary(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return cached(root, "bin/nats-server", version, func(path string) error {
+	return Cached(root, "bin/nats-server", version, func(path string) error {
 		return goBuild(ctx, root, path, module)
 	})
 }

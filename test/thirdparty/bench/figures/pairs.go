@@ -26,7 +26,7 @@ func pairsFigure(ctx context.Context, r run) error {
 		return err
 	}
 	defer w.Close()
-	binary, err := trial.BuildCommit(ctx, w.Dir, r.against)
+	binary, err := trial.BuildCommit(ctx, r.against)
 	if err != nil {
 		return err
 	}
