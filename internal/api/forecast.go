@@ -2,13 +2,14 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
-// forecasts has the call that counts messages by due time.
+// forecasts has the calls that count messages by due time.
 type forecasts struct{ *core }
 
 func (f *forecasts) register() {
@@ -16,6 +17,10 @@ func (f *forecasts) register() {
 		id: "forecast", method: http.MethodGet, path: "/queues/{queue}/forecast", roles: viewers,
 		summary: "Count how many messages fall due in each step, exactly, and estimate their bytes",
 	}, f.showForecast)
+	register(f.core, operation{
+		id: "demand", method: http.MethodGet, path: "/queues/{queue}/demand", roles: viewers,
+		summary: "Count how many messages consumers will get within a time; it is cheap enough for autoscalers to ask every few seconds",
+	}, f.showDemand)
 }
 
 type forecastInput struct {
@@ -46,4 +51,24 @@ func (f *forecasts) showForecast(ctx context.Context, in *forecastInput) (*forec
 		return nil, err
 	}
 	return &forecastOutput{operate.ViewForecast(&counted)}, nil
+}
+
+type demandInput struct {
+	QueueParam
+
+	Within string `query:"within" default:"1m" doc:"How far to look ahead: 90s, 5m. At most 10 years."`
+}
+
+type demandOutput struct{ Body operate.Demand }
+
+func (f *forecasts) showDemand(ctx context.Context, in *demandInput) (*demandOutput, error) {
+	within, err := config.ParseDuration(in.Within)
+	if err != nil {
+		return nil, invalid("within", fmt.Sprintf("within %.64q %v", in.Within, err))
+	}
+	demand, err := f.config.Queues[in.Queue].Demand(ctx, within)
+	if err != nil {
+		return nil, err
+	}
+	return &demandOutput{demand}, nil
 }

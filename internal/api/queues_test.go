@@ -72,6 +72,35 @@ func TestOverview(t *testing.T) {
 	}
 }
 
+// TestDemand: what is due, and what falls due within the time, but nothing that is parked or paused.
+func TestDemand(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, scenery{})
+	s.schedule("parked", "at", longAgo)
+	s.settle(message.Verdict{Verb: message.VerbPark, Slot: 3}, message.ParkedRoute{Slot: 3, Route: "t", Reason: "no such topic", Since: time.Now()})
+	s.schedule("due", "at", longAgo)
+	s.schedule("soon", "in", "1m")
+	s.schedule("later", "in", "10m")
+	asked := func(query string, messages, due, upcoming float64, paused bool) {
+		t.Helper()
+		a := s.call("GET", "/queues/QUEUE/demand"+query, nil).is(http.StatusOK)
+		assert.Equal(t, []any{messages, due, upcoming, 1.0, paused}, []any{a["messages"], a["due"], a["upcoming"], a["parked"], a["paused"]}, query)
+	}
+	asked("?within=0s", 1, 1, 0, false)
+	asked("?within=5m", 2, 1, 1, false)
+	asked("?within=1h", 3, 1, 2, false)
+	s.call("POST", "/queues/QUEUE:pause", `{"topic": "other"}`).is(http.StatusOK)
+	asked("?within=5m", 2, 1, 1, false)
+	s.call("POST", "/queues/QUEUE:pause", nil).is(http.StatusOK)
+	asked("?within=5m", 0, 1, 1, true)
+	for _, wrong := range []string{"x", "-1s", "87841h"} {
+		a := s.call("GET", "/queues/QUEUE/demand?within="+wrong, nil)
+		assert.Equal(t, "within", a.refused(http.StatusBadRequest, "invalid"), wrong)
+		assert.Contains(t, string(a.body), `within \"`+wrong)
+	}
+	assert.InDelta(t, 60, s.call("GET", "/queues/QUEUE/demand", nil).is(http.StatusOK)["within_s"], 0)
+}
+
 // TestUnconfirmedShards: a shard tells why nothing is published from it, as the bridge knows it.
 func TestUnconfirmedShards(t *testing.T) {
 	t.Parallel()

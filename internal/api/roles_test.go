@@ -27,7 +27,7 @@ var mayCall = map[string]string{
 	"setRecurring": "producer operator", "deleteRecurring": "producer operator", "pauseRecurring": "producer operator", "resumeRecurring": "producer operator",
 	"recurring": "producer viewer operator", "recurrings": "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
-	"inlets": "viewer operator", "instances": "viewer operator", "forecast": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
+	"inlets": "viewer operator", "instances": "viewer operator", "forecast": "viewer operator", "demand": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
 	"logLevel": "viewer operator", "setLogLevel": "operator",
 	"recent": "viewer operator", "acknowledgeLosses": "operator",
 	"jobs": "viewer operator", "job": "viewer operator",

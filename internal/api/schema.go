@@ -116,7 +116,7 @@ var limits = map[string]map[string][]limit{
 	"LevelInputBody": {"for": {like(isDelay)}},
 	"JobInputBody":   {"in": {like(isDelay)}, "at": {format("date-time")}, "by": {like(isShift)}},
 	"path":           {"id": {length(1, message.MaxIDLength), like(isName)}},
-	"query":          {"key": {length(0, message.MaxKeyLength), like(isName)}, "step": {like(isDelay)}},
+	"query":          {"key": {length(0, message.MaxKeyLength), like(isName)}, "step": {like(isDelay)}, "within": {like(isDelay)}},
 	"header":         {idempotencyHeader: {length(1, mostIdempotencyKey+2), like(isASCII)}}, // with its quotes
 }
 

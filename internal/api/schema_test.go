@@ -194,6 +194,7 @@ func TestParametersOfTheDocument(t *testing.T) {
 		{name: "id", right: "i", wrong: " i", target: "/queues/QUEUE/messages/%s", field: "id"},
 		{name: "key", right: x("k", 255), wrong: x("k", 256), target: "/queues/QUEUE/messages/a?key=%s", field: "key"},
 		{name: "step", right: "1h", wrong: "1", target: "/queues/QUEUE/forecast?step=%s", field: "step"},
+		{name: "within", right: "0s", wrong: "-1s", target: "/queues/QUEUE/demand?within=%s", field: "within"},
 		{name: "limit", right: "1000", wrong: "1001", target: "/queues/QUEUE/messages?limit=%s", field: "limit"},
 		{name: "due_to", right: "2031-01-01T00:00:00Z", wrong: "2031", target: "/queues/QUEUE/messages?due_to=%s", field: "due_to"},
 		{name: "Idempotency-Key", right: x("k", 255), wrong: x("k", 258), headers: true, target: "/queues/QUEUE/messages", field: "Idempotency-Key"},

@@ -13,18 +13,20 @@ import (
 
 type forecastCommand struct {
 	queueFlags
-	From *instant `placeholder:"TIME" help:"Where the first step begins, RFC 3339. Default: now."`
-	To   *instant `placeholder:"TIME" help:"Where the last step ends, RFC 3339. Default: a day after the first begins."`
-	Step span     `default:"1h" help:"How long a step is: 1m, 1h, 1d. At most 1,440 steps."`
+	From   *instant `xor:"from" placeholder:"TIME" help:"Where the first step begins, RFC 3339. Default: now."`
+	To     *instant `xor:"to" placeholder:"TIME" help:"Where the last step ends, RFC 3339. Default: a day after the first begins."`
+	Step   *span    `xor:"step" placeholder:"DURATION" help:"How long a step is: 1m, 1h, 1d. At most 1,440 steps. Default: 1h."`
+	Within *span    `xor:"from,to,step" placeholder:"DURATION" help:"Print only what consumers will get within this time, as an autoscaler is told: 90s, 5m."`
 }
 
 func (forecastCommand) Help() string {
 	return `The counts are exact. Parked messages count as due now. Bytes are estimated from the stored sizes of some random
 messages.
 
-Example:
+Examples:
 
-    bridge forecast --config bridge.yaml --queue orders --step 15m`
+    bridge forecast --config bridge.yaml --queue orders --step 15m
+    bridge forecast --config bridge.yaml --queue orders --within 2m`
 }
 
 func (c forecastCommand) Run(p *program) error {
@@ -33,9 +35,16 @@ func (c forecastCommand) Run(p *program) error {
 		return err
 	}
 	defer s.close()
+	if c.Within != nil {
+		return c.demand(s)
+	}
 	var f inspect.Forecast
+	step := span(time.Hour)
+	if c.Step != nil {
+		step = *c.Step
+	}
 	err = s.walk(func() (err error) {
-		f, err = s.Forecast(s.ctx, c.From.time(), c.To.time(), time.Duration(c.Step))
+		f, err = s.Forecast(s.ctx, c.From.time(), c.To.time(), time.Duration(step))
 		return err
 	})
 	switch {
@@ -45,6 +54,34 @@ func (c forecastCommand) Run(p *program) error {
 		return writeJSON(p.stdout, operate.ViewForecast(&f))
 	}
 	return plot(p.stdout, &f)
+}
+
+func (c forecastCommand) demand(s *session) error {
+	var d operate.Demand
+	err := s.walk(func() (err error) {
+		d, err = s.Demand(s.ctx, time.Duration(*c.Within))
+		return err
+	})
+	switch {
+	case err != nil:
+		return s.fail("forecast", "", err)
+	case c.json():
+		return writeJSON(s.program.stdout, d)
+	}
+	_, err = fmt.Fprintln(s.program.stdout, describeDemand(&d))
+	return err
+}
+
+// describeDemand says in a line what consumers will get, and what of it they will not.
+func describeDemand(d *operate.Demand) string {
+	text := fmt.Sprintf("%s: %d due, %d more within %gs", count(int(d.Messages), "message"), d.Due, d.Upcoming, d.Within)
+	if d.Parked > 0 {
+		text += fmt.Sprintf("; %d parked", d.Parked)
+	}
+	if d.Paused {
+		text += "; the queue is paused"
+	}
+	return text
 }
 
 // plotWidth is how wide the longest bar is.

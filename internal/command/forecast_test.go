@@ -31,3 +31,22 @@ func TestForecast(t *testing.T) {
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "more than 1440 steps")
 }
+
+// TestDemand tells in a line what an autoscaler is told.
+func TestDemand(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.ok("schedule", "--topic", "t", "--in", "0s", "--id", "due", "x")
+	f.ok("schedule", "--topic", "t", "--in", "90s", "--id", "soon", "x")
+	f.ok("schedule", "--topic", "t", "--in", "9m", "--id", "later", "x")
+	assert.Equal(t, "2 messages: 1 due, 1 more within 120s\n", f.ok("forecast", "--within", "2m").stdout)
+	object := f.ok("forecast", "--within", "1h", "-o", "json").object(t)
+	assert.Equal(t, []any{3.0, 1.0, 2.0, 0.0, false}, []any{object["messages"], object["due"], object["upcoming"], object["parked"], object["paused"]})
+	f.ok("pause")
+	assert.Equal(t, "0 messages: 1 due, 1 more within 120s; the queue is paused\n", f.ok("forecast", "--within", "2m").stdout)
+	for flag, value := range map[string]string{"--step": "1m", "--to": "2999-01-01T00:00:00Z", "--from": "2998-01-01T00:00:00Z"} {
+		o := f.run("forecast", "--within", "2m", flag, value)
+		assert.Equal(t, exitUsage, o.code)
+		assert.Contains(t, o.stderr, "--within")
+	}
+}

@@ -20,6 +20,7 @@ var leftOut = map[string]string{
 	"scheduleBatch": "as schedule",
 	"setRecurring":  "as schedule",
 	"cancelTagged":  "cancelAll does the same as a job, with a dry run",
+	"demand":        "it is for autoscalers, and forecast says more",
 	"logLevel":      "it is about the process",
 	"setLogLevel":   "it is about the process",
 }

@@ -66,3 +66,22 @@ func ViewForecast(f *inspect.Forecast) Forecast {
 	}
 	return view
 }
+
+// Demand is what consumers will get within a time.
+type Demand struct {
+	Now      string  `json:"now" format:"date-time" doc:"Redis' clock."`
+	Within   float64 `json:"within_s" doc:"How far it looks ahead, in seconds."`
+	Messages int64   `json:"messages" doc:"The messages to expect, for an autoscaler: those that are due and those that fall due within the time; 0 while the whole queue is paused."`
+	Due      int64   `json:"due" doc:"Messages that wait, are due and not parked."`
+	Upcoming int64   `json:"upcoming" doc:"Messages that fall due within the time."`
+	Parked   int64   `json:"parked" doc:"Messages whose route is unavailable, or whose topic is paused or above its rate. They are not among messages."`
+	Paused   bool    `json:"paused" doc:"Whether the whole queue is paused."`
+}
+
+// Demand counts what consumers will get within a time from now.
+func (q *Queue) Demand(ctx context.Context, within time.Duration) (Demand, error) {
+	d, err := q.Admin().Demand(ctx, within)
+	return Demand{
+		Now: Stamp(d.Now), Within: within.Seconds(), Messages: d.Messages(), Due: d.Due, Upcoming: d.Upcoming, Parked: d.Parked, Paused: d.IsPaused,
+	}, err
+}

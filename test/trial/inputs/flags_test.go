@@ -110,4 +110,5 @@ func (t *flagInputs) badCommands() {
 	t.add([]string{"--in"}, "reschedule", "--id", keptID)
 	t.add([]string{"topic"}, "pause", "--topic", "a b")
 	t.add([]string{"step"}, "forecast", "--step", "0s")
+	t.add([]string{"within"}, "forecast", "--within=-1s")
 }

@@ -92,6 +92,9 @@ func (e httpEntrance) badQueries() (list []input) {
 	for _, step := range append(badDurations(), "0s", "-1h", "1s", "1ns") {
 		get(queue+"/forecast?step="+url.QueryEscape(step), "step")
 	}
+	for _, within := range append(badDurations(), "-1h", "11y") {
+		get(queue+"/demand?within="+url.QueryEscape(within), "within")
+	}
 	for _, text := range badTimes() {
 		get(queue+"/forecast?from="+url.QueryEscape(text), "from")
 		get(queue+"/forecast?to="+url.QueryEscape(text), "to")

@@ -158,7 +158,8 @@ var viewing = []step{
 	}},
 	{"forecast", func(ctx context.Context, l *life) error {
 		_, err := inspect.NewAdmin(l.q).Forecast(ctx, time.Time{}, time.Now().Add(time.Hour), time.Hour)
-		return err
+		_, errDemand := inspect.NewAdmin(l.q).Demand(ctx, time.Hour)
+		return errors.Join(err, errDemand)
 	}},
 	{"dead letters", func(ctx context.Context, l *life) error {
 		return inspect.NewAdmin(l.q).DeadLetters(ctx, func(message.DeadLetter) bool { return true })
