@@ -116,8 +116,8 @@ sdk-java: services build ## Test the SDK for Java: the vectors, real databases a
 retries: services ## Consume with franz-go and Watermill as docs/retry.md says (TEST_FLAGS).
 	$(SERVICES) -only redis,kafka,rabbitmq go test -C test/thirdparty $(TEST_FLAGS) ./retry
 
-identity: services ## Let an OpenID provider say who calls, as docs/identity.md says (TEST_FLAGS).
-	$(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./identity
+identity: services ## Let an OpenID provider say who calls, as docs/identity.md says, and KEDA's reader ask, as docs/autoscaling.md says (TEST_FLAGS).
+	$(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./identity ./keda
 
 mcp: services build ## Let the official client of the Model Context Protocol use bridge mcp (TEST_FLAGS).
 	DELAYBRIDGE_TEST_BRIDGE=$(CURDIR)/bin/bridge $(SERVICES) -only redis,nats go test -C test/thirdparty $(TEST_FLAGS) ./mcp

@@ -85,6 +85,12 @@ var untyped = map[string]map[string][]string{
 			"kubectl apply -f deploy/kubernetes/delaybridge.yaml",
 		},
 	},
+	"docs/autoscaling.md": {
+		needsKubernetes: {
+			"kubectl create secret generic delaybridge-scaler --namespace shop --from-file=token=scaler-token",
+			"kubectl apply -f deploy/kubernetes/keda.yaml",
+		},
+	},
 	"docs/operations.md": {
 		needsCollector: {"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 OTEL_SERVICE_NAME=delaybridge bridge run --config bridge.yaml"},
 	},
@@ -155,15 +161,16 @@ var untyped = map[string]map[string][]string{
 
 // worlds are what is there before a page is read, where that is more than an installed bridge.
 var worlds = map[string]func(*shell){
-	"docs/api.md":        (*shell).runsABridge,
-	"docs/debounce.md":   (*shell).runsABridge,
-	"docs/inlet.md":      (*shell).runsAtItsPort,
-	"docs/recurring.md":  (*shell).runsABridge,
-	"docs/check.md":      (*shell).hasFaults,
-	"docs/encryption.md": (*shell).runsABridge,
-	"docs/operations.md": (*shell).configured,
-	"README.md":          (*shell).ownsServers,
-	"docs/testing.md":    func(s *shell) { s.start(s.here("bridge dev --memory")) },
+	"docs/api.md":         (*shell).runsABridge,
+	"docs/autoscaling.md": (*shell).runsABridge,
+	"docs/debounce.md":    (*shell).runsABridge,
+	"docs/inlet.md":       (*shell).runsAtItsPort,
+	"docs/recurring.md":   (*shell).runsABridge,
+	"docs/check.md":       (*shell).hasFaults,
+	"docs/encryption.md":  (*shell).runsABridge,
+	"docs/operations.md":  (*shell).configured,
+	"README.md":           (*shell).ownsServers,
+	"docs/testing.md":     func(s *shell) { s.start(s.here("bridge dev --memory")) },
 }
 
 // configures writes bridge.yaml, for a Redis and the shared NATS.

@@ -225,7 +225,7 @@ func defaultConfig(t *testing.T) *config.Config {
 	return cfg
 }
 
-// TestValuesOfThePages: what docs/deploy.md and docs/identity.md give as examples is taken.
+// TestValuesOfThePages: what pages give as examples is taken.
 func TestValuesOfThePages(t *testing.T) {
 	t.Parallel()
 	shown := func(page string) string {
@@ -250,4 +250,12 @@ func TestValuesOfThePages(t *testing.T) {
 	assert.True(t, slices.ContainsFunc(rules, func(rule networkingv1.NetworkPolicyEgressRule) bool {
 		return slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool { return p.Port.IntVal == 6443 })
 	}), "the API server can be reached")
+
+	o = render(t, values(t, minimal, shown("docs/autoscaling.md"), "networkPolicy: {enabled: true}"))
+	assert.NotEmpty(t, bridgeConfig(t, o).Admin.Auth.TokensFile)
+	require.Len(t, o.policy.Spec.Ingress, 2)
+	from := o.policy.Spec.Ingress[1].From
+	require.Len(t, from, 1)
+	assert.Equal(t, "keda", from[0].NamespaceSelector.MatchLabels["kubernetes.io/metadata.name"])
+	assert.Equal(t, int32(8080), o.service.Spec.Ports[0].Port, "as in deploy/kubernetes/keda.yaml")
 }

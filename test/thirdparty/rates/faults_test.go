@@ -3,6 +3,8 @@ package rates
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/api/access/accesstest"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
@@ -223,6 +226,24 @@ var faults = map[string]fault{
 		},
 		fires: []string{"DelaybridgeDeadLetters"},
 	},
+	"an issuer's keys cannot be read": {
+		with: issued,
+		strike: func(a *alarms) {
+			require.NoError(a.t, os.Remove(a.issuerKeys))
+			a.shows("delaybridge_issuer_up", exactly(0))
+		},
+		fires: []string{"DelaybridgeIssuerDown"},
+	},
+	"one of two bridges does not reach an issuer": {
+		with: issued,
+		strike: func(a *alarms) {
+			a.auth = issuer(fmt.Sprintf("jwks_url: http://127.0.0.1:%s/keys", testenv.Port(a.t)))
+			a.start("b")
+			a.held("a", "b")
+			a.shows("delaybridge_issuer_up", exactly(0))
+		},
+		fires: []string{"DelaybridgeIssuerDown"},
+	},
 	"the database is away": {
 		with: func(f *fleet) {
 			outboxed(f)
@@ -333,6 +354,18 @@ const many = 40
 
 // lateKeys make dead letters of messages that are late.
 const lateKeys = ", late: {after: 1m, then: dead}"
+
+// issued has the fleet take JWTs of an issuer whose keys are in a file.
+func issued(f *fleet) {
+	f.issuerKeys = filepath.Join(f.t.TempDir(), "keys")
+	accesstest.NewSigner(f.t, "https://login.example.com", "k1").Publish(f.t, f.issuerKeys)
+	f.auth = issuer("jwks_file: " + f.issuerKeys)
+}
+
+// issuer is the configuration of one, whose keys are there.
+func issuer(keys string) string {
+	return "issuers: {corp: {url: https://login.example.com, audiences: [bridge], " + keys + ", callers: ['sub=* viewer']}}"
+}
 
 // ownRedis gives the fleet a Redis that nobody else has.
 func ownRedis(f *fleet) {

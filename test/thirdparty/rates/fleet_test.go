@@ -51,6 +51,8 @@ type fleet struct {
 
 	prefix, topic string
 	keys          string // more of the queue's configuration
+	auth          string // admin.auth of it; empty: nobody needs a credential
+	issuerKeys    string // the file with the keys of an issuer, where auth names one
 	rdb           redis.UniversalClient
 	db            *sql.DB
 	js            jetstream.JetStream
@@ -100,9 +102,9 @@ instance: %s
 redis: {url: %q}
 queues: {orders: {sink: events%s}}
 sinks: {events: {type: nats, url: %q}}
-admin: {listen: "127.0.0.1:0"}
+admin: {listen: "127.0.0.1:0", auth: {%s}}
 drain_timeout: 5s
-`, f.prefix, instance, f.redis, f.keys, f.broker)
+`, f.prefix, instance, f.redis, f.keys, f.broker, f.auth)
 	if f.database != "" {
 		text += fmt.Sprintf("outbox: {driver: postgres, dsn: %q}\n", f.database)
 	}

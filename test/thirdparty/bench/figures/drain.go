@@ -20,8 +20,11 @@ type filling struct {
 	count int
 	ids   string // the first character, or more
 	tags  []string
-	due   time.Time     // of the first
-	step  time.Duration // to the next
+	// client and topic are the world's where they are not set.
+	client *delay.Client
+	topic  string
+	due    time.Time     // of the first
+	step   time.Duration // to the next
 }
 
 // fill schedules them.
@@ -36,11 +39,11 @@ func fill(ctx context.Context, w *trial.World, f filling) error {
 			for i := range requests {
 				n := start + i
 				requests[i] = delay.Request{
-					Message: delay.Message{ID: fmt.Sprintf("%s-%024d", cmp.Or(f.ids, "d"), n), Topic: w.Topic, Body: body, Tags: f.tags},
+					Message: delay.Message{ID: fmt.Sprintf("%s-%024d", cmp.Or(f.ids, "d"), n), Topic: cmp.Or(f.topic, w.Topic), Body: body, Tags: f.tags},
 					When:    delay.At(f.due.Add(time.Duration(n) * f.step)),
 				}
 			}
-			results, err := w.Client.ScheduleBatch(ctx, requests)
+			results, err := cmp.Or(f.client, w.Client).ScheduleBatch(ctx, requests)
 			for _, result := range results {
 				err = errors.Join(err, result.Err)
 			}

@@ -27,7 +27,7 @@ type run struct {
 	binary, broker string
 	count, shards  int
 	rate, repeat   int
-	window         time.Duration
+	window, start  time.Duration
 	databases      string
 	fault          string
 	against        string
@@ -57,6 +57,7 @@ var figures = map[string]figure{
 	"durability": {durabilityFigure, "lateness, drain and relay with each durability of a queue", "nats", 8, 1000},
 	"pairs":      {pairsFigure, "the drain of 200,000 messages by turns with another commit's bridge (-against)", allBrokers, 8, 0},
 	"operate":    {operateFigure, "lists, pages and a job while 5,000,000 messages wait", "nats", 8, 0},
+	"wave":       {waveFigure, "100,000 messages due in a minute, to consumers that are scaled by their backlog, and to others also by the queue's demand (-start)", "nats", 8, 0},
 	"price":      {priceFigure, "what tags, a history and a budget cost a message", "nats", 8, 0},
 	"sizes":      {sizesFigure, "the constants of bridge size: memory, disk, reload, fork, and rows of an outbox (-databases)", "nats", 8, 0},
 }
@@ -78,6 +79,7 @@ func main() {
 	flag.IntVar(&r.rate, "rate", 0, "messages a second of a steady load, 0 for the figure's own rate")
 	flag.IntVar(&r.repeat, "repeat", 3, "repetitions, interleaved")
 	flag.DurationVar(&r.window, "window", 20*time.Second, "time for which an idle bridge is watched, or a load lasts")
+	flag.DurationVar(&r.start, "start", 20*time.Second, "time that a consumer takes to start")
 	flag.StringVar(&r.databases, "databases", "postgres,mariadb", "databases of the outbox, a comma list")
 	flag.StringVar(&r.fault, "fault", string(trial.Refusing), "how a topic fails: missing, refusing or hanging")
 	flag.StringVar(&r.against, "against", "HEAD^", "the commit that this tree is compared with")

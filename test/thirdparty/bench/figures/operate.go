@@ -82,7 +82,7 @@ func (o *operating) looks() map[string]string {
 	return map[string]string{
 		"console": "/", "metrics": "/metrics", "overview": "/api/v1/queues", "queue": q, "shards": q + "/shards", "instances": "/api/v1/instances",
 		"sinks": "/api/v1/sinks", "jobs": "/api/v1/jobs", "audit": "/api/v1/audit", "a message": q + "/messages/" + fmt.Sprintf("plain-%024d", 7),
-		"forecast of a day": q + "/forecast", "forecast by minute": q + "/forecast?step=1m",
+		"demand": q + "/demand?within=2m", "forecast of a day": q + "/forecast", "forecast by minute": q + "/forecast?step=1m",
 		"list": q + "/messages?limit=100", "list 1,000": q + "/messages?limit=1000", "list by tag": q + "/messages?limit=100&tag=" + operateTag,
 		"list 1,000 by tag": q + "/messages?limit=1000&tag=" + operateTag, "list from noon on": q + "/messages?limit=100&due_from=" + far,
 		"list by topic": q + "/messages?limit=100&topic=" + o.w.Topic, "list by prefix": q + "/messages?limit=100&id_prefix=plain-",
