@@ -25,6 +25,8 @@ const (
 	waveLasts = time.Minute
 	// waveWithin is how far the scaler looks ahead.
 	waveWithin = 2 * time.Minute
+	// wavePatience is how long after its begin all of it is done, or something is lost.
+	wavePatience = 10 * time.Minute
 	// waveQueue is the queue whose consumers are scaled by its demand, too.
 	waveQueue = "ahead"
 	// A replica takes waveWork for a message, and there are at most waveReplicas.
@@ -84,6 +86,8 @@ func (r run) wave(ctx context.Context) error {
 	if time.Until(begin) < waveWithin+pollEvery {
 		return errors.New("the wave is too near by the time that it is scheduled")
 	}
+	ctx, cancel := context.WithDeadline(ctx, begin.Add(wavePatience))
+	defer cancel()
 	group, playing := errgroup.WithContext(ctx)
 	for _, p := range pools {
 		group.Go(func() error { return p.play(playing, begin, r.start) })
@@ -244,15 +248,15 @@ func (p *pool) finish(m jetstream.Msg) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
+	now, id := time.Now(), m.Headers().Get(message.HeaderID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if id := m.Headers().Get(message.HeaderID); p.took[id] == 0 {
-		p.took[id] = now.Sub(due)
-		if len(p.took) == p.count {
-			p.ended = now
-			close(p.done)
-		}
+	if _, isCopy := p.took[id]; isCopy {
+		return fmt.Errorf("%s arrived twice", id)
+	}
+	if p.took[id] = now.Sub(due); len(p.took) == p.count {
+		p.ended = now
+		close(p.done)
 	}
 	return m.Ack()
 }
