@@ -58,7 +58,7 @@ func StartRabbitMQ(ctx context.Context, extraConfig string) (*Server, error) {
 	plugins := pluginsOf(extraConfig)
 	erlang, fewer, err := s.rabbitPaths(script, mapper, plugins)
 	if err != nil {
-		return s.abandon(fmt.Errorf("link RabbitMQ's plugins: %w", err))
+		return s.abandon(fmt.Errorf("lay out RabbitMQ: %w", err))
 	}
 	s.env = append(append(s.env, s.rabbitEnv(mapperPort, distPort, erlang)...), fewer...)
 	if err := s.rabbitFiles(plugins, extraConfig); err != nil {
@@ -109,8 +109,8 @@ func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang st
 	if err != nil {
 		return "", nil, err
 	}
-	links := filepath.Join(s.dir, "plugins")
-	if err := os.Mkdir(links, 0o700); err != nil {
+	libraries := filepath.Join(s.dir, "plugins")
+	if err := os.Mkdir(libraries, 0o700); err != nil {
 		return "", nil, err
 	}
 	for _, folder := range folders {
@@ -118,7 +118,7 @@ func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang st
 		if strings.HasPrefix(name, "rabbitmq_") && !strings.HasPrefix(name, "rabbitmq_prelaunch-") {
 			continue // A plugin; the others are libraries.
 		}
-		if err := os.Symlink(folder, filepath.Join(links, name)); err != nil {
+		if err := os.Symlink(folder, filepath.Join(libraries, name)); err != nil {
 			return "", nil, err
 		}
 	}
@@ -126,7 +126,7 @@ func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang st
 	for _, folder := range own {
 		erlang += " -pa " + folder
 	}
-	return erlang, []string{"RABBITMQ_PLUGINS_DIR=" + links}, err
+	return erlang, []string{"RABBITMQ_PLUGINS_DIR=" + libraries}, err
 }
 
 func (s *Server) rabbitEnv(mapperPort, distPort int, erlang string) []string {
