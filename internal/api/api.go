@@ -46,7 +46,8 @@ type Sink struct {
 type Config struct {
 	// Version and Instance are the process' own.
 	Version, Instance string
-	Queues            map[string]*operate.Queue
+	// Queues are those that there are now, by name. Nobody changes the map.
+	Queues func() map[string]*operate.Queue
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
 	// Inlets must not wait for anything.

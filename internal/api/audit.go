@@ -78,8 +78,8 @@ func (c *core) auditRefusal(ctx context.Context, r *http.Request, who, action st
 		made.Answer += fmt.Sprintf(", %d within the hour", n)
 	}
 	queues := []string{r.PathValue("queue")}
-	if c.config.Queues[queues[0]] == nil { // It is about none of them, or about all.
-		queues = slices.Collect(maps.Keys(c.config.Queues))
+	if queuesOf(ctx)[queues[0]] == nil { // It is about none of them, or about all.
+		queues = slices.Collect(maps.Keys(queuesOf(ctx)))
 	}
 	var writing sync.WaitGroup // A Redis that is away delays the answer once, not for each queue.
 	for _, queue := range queues {
@@ -95,7 +95,7 @@ func (c *core) write(ctx context.Context, queue, who string, r *http.Request, ma
 	logger.InfoContext(ctx, "called", "what", made.What, "key", made.Key, "topic", made.Topic, "answer", made.Answer)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operate.AuditTimeout) // The change is made, whoever has gone.
 	defer cancel()
-	if err := write(c.config.Queues[queue].Admin(), ctx, &made); err != nil {
+	if err := write(queuesOf(ctx)[queue].Admin(), ctx, &made); err != nil {
 		logger.WarnContext(ctx, "change is in this log only", "err", err)
 	}
 }
@@ -186,13 +186,13 @@ func (a *audits) listAudit(ctx context.Context, in *auditInput) (*auditOutput, e
 		}
 		in.Queue = names[0]
 	}
-	if err := a.mayUse(caller.Caller, in.Queue); err != nil {
+	if err := a.mayUse(ctx, caller.Caller, in.Queue); err != nil {
 		return nil, err
 	}
 	if !caller.SeesAllTopics() {
 		return nil, forbidden(caller.Name + " may see certain topics only, and the audit has all")
 	}
-	changes, err := a.config.Queues[in.Queue].Admin().AuditLog(ctx, in.Cursor, in.Limit)
+	changes, err := queuesOf(ctx)[in.Queue].Admin().AuditLog(ctx, in.Cursor, in.Limit)
 	if err != nil {
 		return nil, err
 	}

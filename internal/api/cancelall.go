@@ -43,7 +43,7 @@ type cancelAllOutput struct{ Body CancelAllResult }
 func (m *messages) cancelAll(ctx context.Context, in *cancelAllInput) (*cancelAllOutput, error) {
 	limited, cancel := context.WithTimeout(ctx, cancelAllTime)
 	defer cancel()
-	n, err := m.config.Queues[in.Queue].Client().CancelAll(limited, delay.Filter{Tag: in.Tag, Key: in.Key})
+	n, err := queuesOf(ctx)[in.Queue].Client().CancelAll(limited, delay.Filter{Tag: in.Tag, Key: in.Key})
 	out := &cancelAllOutput{CancelAllResult{
 		Done: n.Done, MaybePublished: n.MaybePublished, TooLate: n.TooLate, NotDurable: errors.Is(err, delay.ErrNotDurable),
 		More: err != nil && n != (delay.CancelCount{}) && limited.Err() != nil && ctx.Err() == nil,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/engine/ijson"
+	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
 // core is what the resources share: the queues, who may use them, and how a call is
@@ -68,23 +69,41 @@ func checkBody(body []byte) error {
 
 // mayUse refuses a queue that the caller may not use, and one that is not there;
 // in this order, so that no caller learns which there are.
-func (c *core) mayUse(caller *access.Caller, queue string) error {
+func (c *core) mayUse(ctx context.Context, caller *access.Caller, queue string) error {
 	if queue == "" {
 		return nil
 	}
 	if !caller.MayUse(queue) {
 		return forbidden(caller.Name + " may not use the queue " + queue)
 	}
-	if c.config.Queues[queue] == nil {
+	if queuesOf(ctx)[queue] == nil {
 		return notFound("there is no queue " + queue)
 	}
 	return nil
 }
 
 // names are those of the queues that the caller may use.
-func (c *core) names(ctx context.Context) []string {
+func (c *core) names(ctx context.Context) []string { return namesOf(ctx, queuesOf(ctx)) }
+
+// namesOf are those of the queues that the caller may use, of these.
+func namesOf(ctx context.Context, queues map[string]*operate.Queue) []string {
 	caller := callOf(ctx)
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.config.Queues)), func(name string) bool { return !caller.MayUse(name) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(queues)), func(name string) bool { return !caller.MayUse(name) })
+}
+
+// queuesKey is the key of the queues in a call's context.
+type queuesKey struct{}
+
+// withQueues has a call use the queues that there are now until it ends: one that is removed meanwhile
+// is still there for it.
+func (c *core) withQueues(ctx context.Context) context.Context {
+	return context.WithValue(ctx, queuesKey{}, c.config.Queues())
+}
+
+// queuesOf are the queues of a call, by name.
+func queuesOf(ctx context.Context) map[string]*operate.Queue {
+	queues, _ := ctx.Value(queuesKey{}).(map[string]*operate.Queue)
+	return queues
 }
 
 // operation describes a call to huma.

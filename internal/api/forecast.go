@@ -46,7 +46,7 @@ func (f *forecasts) showForecast(ctx context.Context, in *forecastInput) (*forec
 	if err != nil {
 		return nil, invalid("step", "step "+err.Error())
 	}
-	counted, err := f.config.Queues[in.Queue].Forecast(ctx, from, to, step)
+	counted, err := queuesOf(ctx)[in.Queue].Forecast(ctx, from, to, step)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (s *schedules) scheduleOnce(ctx context.Context, queue, call string, messag
 	if err != nil {
 		return nil, ReplayHeader{}, err
 	}
-	once, err := s.config.Queues[queue].Store.Producer().Once(ctx, store.Digest(caller.Identity(), key), request, onceLease)
+	once, err := queuesOf(ctx)[queue].Store.Producer().Once(ctx, store.Digest(caller.Identity(), key), request, onceLease)
 	if err != nil {
 		return nil, ReplayHeader{}, err
 	}

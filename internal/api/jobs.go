@@ -93,7 +93,7 @@ func (j *jobs) startJob(ctx context.Context, verb job.Verb, in *jobInput) (*star
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(in.Body.Filter.Topic) {
 		return nil, forbidden(caller.Name + " may use certain topics only: name one in the filter")
 	}
-	queue := j.config.Queues[in.Queue]
+	queue := queuesOf(ctx)[in.Queue]
 	now, err := queue.Store.Clock(ctx)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (j *jobs) listJobs(ctx context.Context, _ *struct{}) (*jobsOutput, error) {
 	out := &jobsOutput{}
 	out.Body.Jobs = []operate.Job{}
 	for _, queue := range j.names(ctx) {
-		list, _, err := j.config.Queues[queue].Jobs().List(ctx, "")
+		list, _, err := queuesOf(ctx)[queue].Jobs().List(ctx, "")
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ type jobOutput struct{ Body operate.Job }
 // findJob looks for a job in all queues that the caller may use.
 func (j *jobs) findJob(ctx context.Context, id string) (queue string, found job.Job, err error) {
 	for _, queue := range j.names(ctx) {
-		found, err := j.config.Queues[queue].Jobs().Get(ctx, id)
+		found, err := queuesOf(ctx)[queue].Jobs().Get(ctx, id)
 		if errors.Is(err, job.ErrNone) || err == nil && !maySeeJob(ctx, &found) {
 			continue
 		}
@@ -170,7 +170,7 @@ func (j *jobs) stopJob(ctx context.Context, in *jobParam) (*jobOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	door := j.config.Queues[queue].Jobs()
+	door := queuesOf(ctx)[queue].Jobs()
 	err = door.Stop(ctx, in.Job)
 	j.audited(ctx, queue, inspect.Change{Action: "stop job", What: in.Job}, err)
 	if err != nil {

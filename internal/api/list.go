@@ -44,7 +44,7 @@ func (l *listing) listMessages(ctx context.Context, in *listInput) (*listOutput,
 	if err != nil {
 		return nil, err
 	}
-	page, err := l.config.Queues[in.Queue].List(ctx, inspect.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
+	page, err := queuesOf(ctx)[in.Queue].List(ctx, inspect.ListRequest{Filter: filter, Limit: in.Limit, After: in.Cursor})
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func (l *levels) set(ctx context.Context, in *levelInput) (*levelOutput, error) 
 	l.config.Level.Set(level, last)
 	made := inspect.Change{Action: "log-level", What: strings.TrimSpace(in.Body.Level + " " + in.Body.For)}
 	var writing sync.WaitGroup // A Redis that is away delays the answer once, not for each queue.
-	for queue := range maps.Keys(l.config.Queues) {
+	for queue := range maps.Keys(queuesOf(ctx)) {
 		writing.Go(func() { l.audited(ctx, queue, made, nil) })
 	}
 	writing.Wait()

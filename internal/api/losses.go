@@ -37,7 +37,7 @@ func (l *losses) acknowledge(ctx context.Context, in *acknowledgeInput) (*acknow
 		return nil, forbidden(caller.Name + " may use certain topics only, and a loss is of all")
 	}
 	out := &acknowledgeOutput{}
-	n, err := l.config.Queues[in.Queue].Admin().Acknowledge(ctx, in.Body.Losses)
+	n, err := queuesOf(ctx)[in.Queue].Admin().Acknowledge(ctx, in.Body.Losses)
 	l.audited(ctx, in.Queue, inspect.Change{Action: "acknowledge loss", What: strings.Join(in.Body.Losses, " ")}, err)
 	out.Body.Acknowledged = n
 	return out, err

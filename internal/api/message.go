@@ -70,7 +70,7 @@ func (m *messages) mayShow(found *message.Message) bool {
 
 // find is a message that the caller may see, with the end that it may see.
 func (m *messages) find(ctx context.Context, queue string, ref delay.Ref) (operate.FoundMessage, error) {
-	caller, q := callOf(ctx), m.config.Queues[queue]
+	caller, q := callOf(ctx), queuesOf(ctx)[queue]
 	found, err := q.Get(ctx, ref)
 	if errors.Is(err, delay.ErrNotFound) && ref.Key == "" {
 		// The client looks whether the key was forgotten. What it found by itself has come since.
@@ -103,7 +103,7 @@ func hideKey(ctx context.Context, err error) error {
 type changedOutput struct{ Body operate.ChangeResult }
 
 func (m *messages) cancel(ctx context.Context, in *MessageParam) (*changedOutput, error) {
-	now, err := m.config.Queues[in.Queue].Cancel(ctx, in.ref())
+	now, err := queuesOf(ctx)[in.Queue].Cancel(ctx, in.ref())
 	return m.changed(ctx, in, "cancel", now, err)
 }
 
@@ -118,12 +118,12 @@ func (m *messages) reschedule(ctx context.Context, in *rescheduleInput) (*change
 	if err != nil {
 		return nil, err
 	}
-	now, err := m.config.Queues[in.Queue].Reschedule(ctx, in.ref(), when)
+	now, err := queuesOf(ctx)[in.Queue].Reschedule(ctx, in.ref(), when)
 	return m.changed(ctx, &in.MessageParam, "reschedule", now, err)
 }
 
 func (m *messages) publishNow(ctx context.Context, in *MessageParam) (*changedOutput, error) {
-	now, err := m.config.Queues[in.Queue].PublishNow(ctx, in.ref())
+	now, err := queuesOf(ctx)[in.Queue].PublishNow(ctx, in.ref())
 	return m.changed(ctx, in, "publish-now", now, err)
 }
 

@@ -38,7 +38,8 @@ type overview struct {
 type snapshot struct {
 	*moment
 
-	looks map[string]*operate.Look
+	queues map[string]*operate.Queue
+	looks  map[string]*operate.Look
 	// earlier are the moments of the last minute, and one before it.
 	earlier []*moment
 }
@@ -54,15 +55,16 @@ type moment struct {
 func newOverview(config *Config) *overview { return &overview{config: config} }
 
 // look is the newest snapshot. It is as old as a second, or older where reading it takes
-// long: that takes a twentieth of the time at most.
+// long: that takes a twentieth of the time at most. Other queues than before are read at once.
 func (v *overview) look(ctx context.Context) *snapshot {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if time.Now().Before(v.next) {
+	queues := v.config.Queues()
+	if v.last != nil && time.Now().Before(v.next) && maps.Equal(queues, v.last.queues) {
 		return v.last
 	}
 	began := time.Now()
-	s := v.read(context.WithoutCancel(ctx)) // Who waits meanwhile sees the same.
+	s := v.read(context.WithoutCancel(ctx), queues) // Who waits meanwhile sees the same.
 	v.next = time.Now().Add(min(max(viewFor, wait.Rest(time.Since(began))), longestView))
 	if v.last != nil {
 		s.earlier = append(slices.Clone(v.last.earlier), v.last.moment)
@@ -89,16 +91,16 @@ func (s *snapshot) since(over time.Duration) *moment {
 }
 
 // read looks at all queues.
-func (v *overview) read(ctx context.Context) *snapshot {
+func (v *overview) read(ctx context.Context, all map[string]*operate.Queue) *snapshot {
 	s := &snapshot{
 		moment: &moment{at: time.Now(), counters: map[string]map[string]int64{}, lateness: map[string]operate.Histogram{}},
-		looks:  map[string]*operate.Look{},
+		queues: all, looks: map[string]*operate.Look{},
 	}
-	names := slices.Sorted(maps.Keys(v.config.Queues))
+	names := slices.Sorted(maps.Keys(all))
 	var queues []*operate.Queue
 	var before []*operate.Look
 	for _, name := range names {
-		queues, s.lateness[name] = append(queues, v.config.Queues[name]), v.config.Lateness(name)
+		queues, s.lateness[name] = append(queues, all[name]), v.config.Lateness(name)
 		if v.last != nil {
 			before = append(before, v.last.looks[name])
 		}
@@ -109,6 +111,15 @@ func (v *overview) read(ctx context.Context) *snapshot {
 		}
 	}
 	return s
+}
+
+// of is the look at a queue, which may have been removed since the call began.
+func (s *snapshot) of(name string) (*operate.Look, error) {
+	look := s.looks[name]
+	if look == nil {
+		return nil, notFound("there is no queue " + name)
+	}
+	return look, look.Err
 }
 
 // view is a queue as the snapshot has it.

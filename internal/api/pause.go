@@ -56,7 +56,7 @@ func (p *pauses) setPaused(
 	if caller := callOf(ctx); !caller.SeesAllTopics() && !caller.MaySee(topic) {
 		return nil, forbidden(caller.Name + " may use certain topics only: name one as topic")
 	}
-	now, err := do(p.config.Queues[in.Queue])
+	now, err := do(queuesOf(ctx)[in.Queue])
 	p.audited(ctx, in.Queue, inspect.Change{Action: action, Topic: topic}, err)
 	if err != nil {
 		return nil, err

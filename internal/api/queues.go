@@ -61,7 +61,7 @@ type Overview struct {
 func (q *queues) overview(ctx context.Context) Overview {
 	last := q.view.look(ctx)
 	o := Overview{At: operate.Stamp(last.at), Age: last.age(), Caller: viewCaller(callOf(ctx).Caller, q.config.Guard), Instance: q.config.Instance, Queues: []operate.QueueView{}, Budgets: map[string]*operate.RoomView{}}
-	names := q.names(ctx)
+	names := namesOf(ctx, last.queues)
 	for _, name := range names {
 		o.Queues = append(o.Queues, last.view(name))
 		if last.looks[name].Err != nil {
@@ -84,7 +84,7 @@ func (q *queues) sinks(last *snapshot, names []string) []SinkView {
 		views[s.Name] = &SinkView{Name: s.Name, Type: string(s.Type), Up: s.Up, Detail: s.Detail, Since: operate.Stamp(s.Since)}
 	}
 	for _, name := range names {
-		if v := views[q.config.Queues[name].Sink]; v != nil {
+		if v := views[last.queues[name].Sink]; v != nil {
 			v.Queues = append(v.Queues, name)
 			if last.looks[name].Err != nil {
 				v.Unknown = append(v.Unknown, name)
@@ -112,9 +112,9 @@ type queueOutput struct{ Body operate.QueueDetail }
 
 func (q *queues) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, error) {
 	last := q.view.look(ctx)
-	look := last.looks[in.Queue]
-	if look.Err != nil {
-		return nil, look.Err
+	look, err := last.of(in.Queue)
+	if err != nil {
+		return nil, err
 	}
 	return &queueOutput{look.Detail(last.view(in.Queue), q.config.Rules(in.Queue), q.config.Rooms(in.Queue))}, nil
 }
@@ -127,6 +127,7 @@ type sinksOutput struct {
 
 func (q *queues) showSinks(ctx context.Context, _ *struct{}) (*sinksOutput, error) {
 	out := &sinksOutput{}
-	out.Body.Sinks = q.sinks(q.view.look(ctx), q.names(ctx))
+	last := q.view.look(ctx)
+	out.Body.Sinks = q.sinks(last, namesOf(ctx, last.queues))
 	return out, nil
 }

@@ -45,7 +45,7 @@ type recurringsOutput struct {
 }
 
 func (r *recurrings) list(ctx context.Context, in *QueueParam) (*recurringsOutput, error) {
-	list, err := r.config.Queues[in.Queue].Recurrings(ctx)
+	list, err := queuesOf(ctx)[in.Queue].Recurrings(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ type recurringInput struct {
 }
 
 func (r *recurrings) show(ctx context.Context, in *recurringInput) (*recurringOutput, error) {
-	state, err := r.config.Queues[in.Queue].Recurring(ctx, in.Name, in.WithBody)
+	state, err := queuesOf(ctx)[in.Queue].Recurring(ctx, in.Name, in.WithBody)
 	if err != nil {
 		return nil, err
 	}
@@ -86,24 +86,24 @@ func (r *recurrings) set(ctx context.Context, in *setRecurringInput) (*recurring
 	if caller := callOf(ctx); !caller.MaySee(in.Body.Topic) {
 		return nil, forbidden(caller.Name + " may not use the topic " + in.Body.Topic)
 	}
-	state, err := r.config.Queues[in.Queue].SetRecurring(ctx, in.Name, &in.Body)
+	state, err := queuesOf(ctx)[in.Queue].SetRecurring(ctx, in.Name, &in.Body)
 	return r.changed(ctx, &in.RecurringParam, "set recurring", state, err)
 }
 
 func (r *recurrings) pause(ctx context.Context, in *RecurringParam) (*recurringOutput, error) {
-	state, err := r.config.Queues[in.Queue].PauseRecurring(ctx, in.Name, callOf(ctx).Name)
+	state, err := queuesOf(ctx)[in.Queue].PauseRecurring(ctx, in.Name, callOf(ctx).Name)
 	return r.changed(ctx, in, "pause recurring", state, err)
 }
 
 func (r *recurrings) resume(ctx context.Context, in *RecurringParam) (*recurringOutput, error) {
-	state, err := r.config.Queues[in.Queue].ResumeRecurring(ctx, in.Name)
+	state, err := queuesOf(ctx)[in.Queue].ResumeRecurring(ctx, in.Name)
 	return r.changed(ctx, in, "resume recurring", state, err)
 }
 
 type recurringDeletedOutput struct{ Body operate.RecurringDeletion }
 
 func (r *recurrings) delete(ctx context.Context, in *RecurringParam) (*recurringDeletedOutput, error) {
-	deleted, err := r.config.Queues[in.Queue].DeleteRecurring(ctx, in.Name)
+	deleted, err := queuesOf(ctx)[in.Queue].DeleteRecurring(ctx, in.Name)
 	if _, err = r.changed(ctx, in, "delete recurring", operate.RecurringState{}, err); err != nil {
 		return nil, err
 	}

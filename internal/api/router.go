@@ -93,7 +93,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if rt.has(r, r.Method) {
-		rt.ServeMux.ServeHTTP(w, r)
+		rt.ServeMux.ServeHTTP(w, r.WithContext(rt.core.withQueues(r.Context())))
 		return
 	}
 	p := notFound("there is no such call")
@@ -176,7 +176,7 @@ func (rt *router) refuse(w http.ResponseWriter, r *http.Request, caller *access.
 func (rt *router) mayCall(r *http.Request, op *huma.Operation, allowed []access.Role) (*access.Caller, error) {
 	caller, err := rt.core.config.Guard.Admit(r, allowed, op.Method != http.MethodGet)
 	if err == nil {
-		err = rt.core.mayUse(caller, r.PathValue("queue"))
+		err = rt.core.mayUse(r.Context(), caller, r.PathValue("queue"))
 	}
 	if err == nil {
 		err = checkQuery(r.URL.RawQuery)

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +70,8 @@ type scene struct {
 	rules       operate.RulesView
 
 	refusals *refusals
+	// queues are those that there are; a test may replace the map.
+	queues *atomic.Pointer[map[string]*operate.Queue]
 }
 
 // tokens of the scenes that have some.
@@ -100,7 +103,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 	require.NoError(t, err)
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.Dialer = setting.dial
-	s := &scene{t: t, rdb: redis.NewClient(options), log: &testenv.Log{}}
+	s := &scene{t: t, rdb: redis.NewClient(options), log: &testenv.Log{}, queues: &atomic.Pointer[map[string]*operate.Queue]{}}
 	t.Cleanup(func() { _ = s.rdb.Close() })
 	s.queue = storetest.New(t, s.rdb, 2)
 	name := s.queue.Name()
@@ -128,9 +131,10 @@ func newScene(t testing.TB, setting scenery) *scene {
 	guard, err := access.NewGuard(access.Options{Tokens: file, ReadOnly: setting.readOnly, Settings: setting.access, Logger: logger})
 	require.NoError(t, err)
 	s.guard = guard
+	s.queues.Store(&map[string]*operate.Queue{name: {Name: name, Sink: "events", Owner: "ann", Contacts: []string{"desk"}, Store: s.queue, Clients: clients}})
 	a, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1",
-		Queues:      map[string]*operate.Queue{name: {Name: name, Sink: "events", Store: s.queue, Clients: clients}},
+		Queues:      func() map[string]*operate.Queue { return *s.queues.Load() },
 		Sinks:       func() []api.Sink { return s.sinks },
 		Rooms:       func(string) inspect.Rooms { return s.rooms },
 		Unconfirmed: func(string) []error { return s.unconfirmed },

@@ -102,7 +102,7 @@ func (s *schedules) scheduleBatch(ctx context.Context, in *batchInput) (*batchOu
 // be, the script looks at.
 func (s *schedules) scheduleAll(ctx context.Context, queue string, messages []operate.Schedule) []operate.ScheduleResult {
 	caller := callOf(ctx)
-	return s.config.Queues[queue].ScheduleAll(ctx, messages, func(i int) error {
+	return queuesOf(ctx)[queue].ScheduleAll(ctx, messages, func(i int) error {
 		if !caller.MaySee(messages[i].Topic) {
 			return forbidden(caller.Name + " may not use the topic " + messages[i].Topic)
 		}

@@ -38,9 +38,9 @@ type shardsOutput struct {
 
 func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput, error) {
 	last := s.view.look(ctx)
-	look := last.looks[in.Queue]
-	if look.Err != nil {
-		return nil, look.Err
+	look, err := last.of(in.Queue)
+	if err != nil {
+		return nil, err
 	}
 	out := &shardsOutput{}
 	out.Body.Age = last.age()
@@ -67,8 +67,8 @@ type instancesOutput struct {
 func (s *shards) showInstances(ctx context.Context, _ *struct{}) (*instancesOutput, error) {
 	last := s.view.look(ctx)
 	byName := map[string]*InstanceView{}
-	for _, name := range s.names(ctx) {
-		beats, now, err := s.config.Queues[name].Admin().Instances(ctx)
+	for _, name := range namesOf(ctx, last.queues) {
+		beats, now, err := last.queues[name].Admin().Instances(ctx)
 		if errors.Is(err, delay.ErrNoLayout) {
 			continue
 		}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -59,10 +60,12 @@ func (t *track) run(ctx context.Context) {
 func (t *track) add(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, viewTimeout)
 	defer cancel()
+	queues := t.config.Queues()
+	t.forget(queues)
 	var asking sync.WaitGroup
-	for name := range t.config.Queues {
+	for name, queue := range queues {
 		asking.Go(func() {
-			m := t.look(ctx, name)
+			m := t.look(ctx, queue)
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			marks := append(t.marks[name], m)
@@ -72,9 +75,16 @@ func (t *track) add(ctx context.Context) {
 	asking.Wait()
 }
 
-func (t *track) look(ctx context.Context, name string) mark {
-	m := mark{at: time.Now(), lateness: t.config.Lateness(name)}
-	found, err := t.config.Queues[name].Admin().Counters(ctx, operate.Rated)
+// forget leaves out the queues that were removed.
+func (t *track) forget(queues map[string]*operate.Queue) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.marks, func(name string, _ []mark) bool { return queues[name] == nil })
+}
+
+func (t *track) look(ctx context.Context, queue *operate.Queue) mark {
+	m := mark{at: time.Now(), lateness: t.config.Lateness(queue.Name)}
+	found, err := queue.Admin().Counters(ctx, operate.Rated)
 	if err != nil {
 		return m
 	}

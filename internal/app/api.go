@@ -33,7 +33,6 @@ type apiParams struct {
 	Keys    *seal.Keyring
 	Queues  *runner.Queues
 	Inlets  *runner.Inlets
-	Used    usedQueues
 	Metrics *telemetry.Metrics
 	Level   *telemetry.Level `optional:"true"`
 	Logger  *slog.Logger
@@ -69,7 +68,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	a, err := api.New(api.Config{
-		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Used, Guard: p.Guard, Open: open, Level: p.Level, Logger: logger,
+		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Queues.Used, Guard: p.Guard, Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.State(name)

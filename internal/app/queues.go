@@ -6,13 +6,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 
-	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
-	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/health"
-	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -20,7 +17,7 @@ import (
 // queuesModule provides the queues, the outboxes and the inlets. They depend on Redis and the sinks, and
 // are started last, so that fx, which stops in reverse order, drains the pollers
 // first, then closes the sinks, then Redis.
-var queuesModule = fx.Module("queues", fx.Provide(provideQueues, provideOutboxes, provideUsedQueues, provideInlets))
+var queuesModule = fx.Module("queues", fx.Provide(provideQueues, provideOutboxes, provideInlets))
 
 type queueParams struct {
 	fx.In
@@ -58,24 +55,6 @@ func provideOutboxes(lc fx.Lifecycle, cfg *config.Config, queues *runner.Queues,
 	return outboxes, nil
 }
 
-// usedQueues are the queues, by name, as the API and the inlets use them.
-type usedQueues map[string]*operate.Queue
-
-func provideUsedQueues(cfg *config.Config, rdb redis.UniversalClient, keys *seal.Keyring, traces *telemetry.Traces) (usedQueues, error) {
-	queues := usedQueues{}
-	for name, queue := range cfg.Queues {
-		clients, err := cfg.Clients(rdb, name, keys, delay.WithTracerProvider(traces.Provider()))
-		if err != nil {
-			return nil, err
-		}
-		queues[name] = &operate.Queue{
-			Name: name, Sink: queue.Sink, Clients: clients,
-			Store: store.NewWithTimeout(rdb, cfg.Prefix, name, cfg.Redis.Timeout).WithDurability(queue.Confirmation()),
-		}
-	}
-	return queues, nil
-}
-
-func provideInlets(cfg *config.Config, queues usedQueues, sinks sinkSet, metrics *telemetry.Metrics, logger *slog.Logger) (*runner.Inlets, error) {
-	return runner.NewInlets(runner.InletsConfig{Config: cfg, Queues: queues, Sinks: sinks, Metrics: metrics, Logger: logger})
+func provideInlets(cfg *config.Config, queues *runner.Queues, sinks sinkSet, metrics *telemetry.Metrics, logger *slog.Logger) (*runner.Inlets, error) {
+	return runner.NewInlets(runner.InletsConfig{Config: cfg, Queues: queues.Used(), Sinks: sinks, Metrics: metrics, Logger: logger})
 }

@@ -15,15 +15,17 @@ import (
 )
 
 // Reload has the daemon load its configuration again whenever something is received from
-// asked, and take what may change, see [config.Changes]. Where anything else differs, or the
+// asked, and take what may change, see [config.Config.Changes]. Where anything else differs, or the
 // configuration is not right, all stays as it is.
-func Reload(asked <-chan os.Signal, load func() (*config.Config, error)) fx.Option {
+//
+// load reads again the configuration in force.
+func Reload(asked <-chan os.Signal, load func(inForce *config.Config) (*config.Config, error)) fx.Option {
 	return fx.Supply(reloads{asked, load})
 }
 
 type reloads struct {
 	requests <-chan os.Signal
-	load     func() (*config.Config, error)
+	load     func(inForce *config.Config) (*config.Config, error)
 }
 
 type reloadParams struct {

@@ -54,7 +54,7 @@ func TestReloadWhileStarting(t *testing.T) {
 	ended := make(chan error, 1)
 	before := parse(t, reloadConfig, "", "info", "")
 	go func() {
-		ended <- Run(ctx, before, slog.New(slog.NewTextHandler(logs, nil)), Reload(asked, func() (*config.Config, error) {
+		ended <- Run(ctx, before, slog.New(slog.NewTextHandler(logs, nil)), Reload(asked, func(*config.Config) (*config.Config, error) {
 			if next := <-loads; next != nil {
 				return next, nil
 			}

@@ -55,7 +55,7 @@ func newAgreement(t *testing.T, durability string) *agreement {
 	guard, err := access.NewGuard(access.Options{})
 	require.NoError(t, err)
 	a, err := api.New(api.Config{
-		Instance: "test", Queues: map[string]*operate.Queue{"orders": q}, Sinks: func() []api.Sink { return nil },
+		Instance: "test", Queues: func() map[string]*operate.Queue { return map[string]*operate.Queue{"orders": q} }, Sinks: func() []api.Sink { return nil },
 		Inlets: seenInlets,
 		Rules:  func(string) operate.RulesView { return operate.ViewRules(&cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
 		Unconfirmed: func(string) []error {

@@ -29,9 +29,12 @@ Example:
 }
 
 func (c validateCommand) Run(p *program) error {
-	cfg, err := loadConfig(p, c.Config)
+	cfg, err := config.Load(c.Config, p.environ)
+	if err == nil {
+		err = config.JoinProblems(cfg.FileErrors())
+	}
 	if err != nil {
-		return err
+		return configFailure(c.Config, err)
 	}
 	if c.json() {
 		return writeJSON(p.stdout, struct {
@@ -80,19 +83,32 @@ func (schemaCommand) Run(p *program) error {
 	return err
 }
 
-// loadConfig reads a configuration. Every command refuses a bad one in the same
-// words.
+// loadConfig reads a configuration. Every command refuses a bad one in the same words, and goes on
+// without the queues of a bad queue file: it may be about others.
 func loadConfig(p *program, path string) (*config.Config, error) {
 	cfg, err := config.Load(path, p.environ)
+	if err != nil {
+		return nil, configFailure(path, err)
+	}
+	for _, problem := range cfg.FileErrors() {
+		if _, err := fmt.Fprintln(p.stderr, "warning: queue file "+problem.Error()); err != nil {
+			return nil, err
+		}
+	}
+	return cfg, nil
+}
+
+// configFailure explains an error of config.Load; nil if there is none.
+func configFailure(path string, err error) error {
 	if err == nil {
-		return cfg, nil
+		return nil
 	}
 	problems := listProblems(err)
 	if len(problems) == 0 {
-		return nil, &failure{code: "config", exit: exitUsage, cause: err}
+		return &failure{code: "config", exit: exitUsage, cause: err}
 	}
 	text := fmt.Sprintf("%s has %s:\n  %s", path, count(len(problems), "problem"), strings.Join(problems, "\n  "))
-	return nil, &failure{code: "config", exit: exitUsage, text: text, cause: err}
+	return &failure{code: "config", exit: exitUsage, text: text, cause: err}
 }
 
 // listProblems finds the problems in an error of config.Load.

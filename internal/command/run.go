@@ -16,8 +16,9 @@ func (runCommand) Help() string {
 with 0. A second signal ends it at once. Its log goes to standard error. With Type=notify it tells
 systemd when it is ready and when it stops, and the watchdog that no polling loop hangs.
 
-On SIGHUP it reads the configuration again: rate, late, retry, park_patience, dead and budget of queues and log.level change at once.
-If anything else differs, or is wrong, nothing changes, and the log says why.
+On SIGHUP it reads the configuration again: queues are added, removed and changed, and log.level changes, while the other
+queues run. If anything else differs, or is wrong, nothing changes, and the log says why. Files of queue_files are read again
+by themselves; a wrong one counts as it was before.
 
 Example:
 
@@ -25,17 +26,20 @@ Example:
 }
 
 func (c runCommand) Run(p *program) error {
-	hangups := takeHangups() // Before all else: one that comes early ends nothing, either.
-	cfg, err := loadConfig(p, c.Config)
+	hangups := takeHangups()                     // Before all else: one that comes early ends nothing, either.
+	cfg, err := config.Load(c.Config, p.environ) // Wrong queue files are in the log.
 	if err != nil {
-		return err
+		return configFailure(c.Config, err)
 	}
 	supervisor, err := systemd.New(p.environ, os.Getpid())
 	if err != nil {
 		return err
 	}
 	level := telemetry.NewLevel(cfg.Log.Level)
-	again := func() (*config.Config, error) { return loadConfig(p, c.Config) }
+	again := func(inForce *config.Config) (*config.Config, error) {
+		next, err := inForce.Again()
+		return next, configFailure(c.Config, err)
+	}
 	return app.Run(p.ctx, cfg, telemetry.NewLogger(os.Stderr, level, cfg.Log.Format),
 		app.Version(p.version()), app.LogLevel(level), app.Reload(hangups, again), app.Supervised(supervisor))
 }

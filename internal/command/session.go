@@ -78,6 +78,9 @@ func (f queuesFlags) open(p *program) (all []*session, err error) {
 		}
 		names = []string{f.Queue}
 	}
+	if len(names) == 0 {
+		return nil, usagef("%s has no queue yet", f.Config)
+	}
 	first, err := openRedis(p, cfg, f.json())
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func (s *session) choose(cfg *config.Config, name string) (err error) {
 		return err
 	}
 	s.Queue = &operate.Queue{
-		Name: name, Sink: s.config.Sink, Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation()),
+		Name: name, Sink: s.config.Sink, Owner: s.config.Owner, Contacts: s.config.Contacts, Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation()),
 	}
 	s.Clients, err = cfg.Clients(s.rdb, name, s.keys, delay.WithTimeout(answerPatience))
 	return err

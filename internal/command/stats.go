@@ -151,7 +151,7 @@ func (s *session) rooms(ctx context.Context) (inspect.Rooms, error) {
 
 var (
 	narrowLook  = []string{"QUEUE", "WAITING", "DUE", "OLDEST", "IN FLIGHT", "PARKED", "DEAD", "BYTES", "FULL", "IN/s", "OUT/s", "PAUSED"}
-	lookColumns = append(slices.Clip(narrowLook), "+CANCELLED/s", "+DEAD/s", "+SHARDS", "+NEXT DUE", "+BUDGET", "+REDIS")
+	lookColumns = append(slices.Clip(narrowLook), "+CANCELLED/s", "+DEAD/s", "+OWNER", "+SHARDS", "+NEXT DUE", "+BUDGET", "+REDIS")
 )
 
 // cells are one a column.
@@ -171,7 +171,7 @@ func (l *look) cells() []any {
 	}
 	return []any{
 		l.Queue.Name, l.Sum.Waiting, l.Sum.Due, strings.TrimSuffix(late(&l.Sum), " ago"), l.Sum.InFlight, l.Sum.Parked, l.Sum.Dead, bytes, fullest(l.rooms), rates[0], rates[1],
-		l.paused(), rates[2], rates[3], shards, dash(l.Sum.NextDue), room(l.rooms.Budget), room(l.rooms.Redis),
+		l.paused(), rates[2], rates[3], cmp.Or(l.Queue.Owner, "-"), shards, dash(l.Sum.NextDue), room(l.rooms.Budget), room(l.rooms.Redis),
 	}
 }
 

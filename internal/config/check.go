@@ -34,6 +34,7 @@ func (c checker) check() {
 	c.outboxes()
 	c.compensation()
 	c.inlets()
+	c.queueFiles()
 	for _, name := range slices.Sorted(maps.Keys(c.config.Queues)) {
 		c.queue("queues."+name, c.config.Queues[name])
 	}
@@ -127,6 +128,7 @@ func (c checker) queue(path string, queue Queue) {
 		c.add(path+".retry.initial", "%s is longer than retry.max (%s)",
 			formatDuration(queue.Retry.Initial), formatDuration(queue.Retry.Max))
 	}
+	c.ownership(path, queue.Owner, queue.Contacts)
 	c.rate(path+".rate.topics", queue)
 	c.topics(path+".topics", queue)
 	c.canary(path, queue)

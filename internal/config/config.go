@@ -24,21 +24,36 @@ import (
 // Config is a whole configuration, complete and checked when it comes from [Load].
 type Config struct {
 	Redis  Redis            `yaml:"redis" doc:"The Redis that holds the waiting messages."`
-	Queues map[string]Queue `yaml:"queues" required:"true" doc:"The delay queues, by name."`
+	Queues map[string]Queue `yaml:"queues" doc:"The delay queues, by name. Needed, unless there are queue_files."`
 	Sinks  map[string]Sink  `yaml:"sinks" required:"true" doc:"The brokers to publish to, by name."`
 	// Outbox has the name "default" where the section is one object.
-	Outbox     map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
-	Inlets     map[string]Inlet  `yaml:"inlets" doc:"Topics of brokers whose messages say what to schedule, cancel and reschedule, by name: see docs/inlet.md. Without this section there are none."`
-	Admin      Admin             `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
-	Encryption Encryption        `yaml:"encryption" doc:"Encrypts bodies in Redis and in the table of an outbox."`
-	Poller     Poller            `yaml:"poller" doc:"How each shard is polled."`
-	Log        Log               `yaml:"log" doc:"What is logged, and how."`
-	Prefix     string            `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
-	Instance   string            `yaml:"instance" doc:"Unique name of this process among the instances. Default: the host's name and six random characters."`
+	Outbox map[string]Outbox `yaml:"outbox" single:"default" doc:"The database whose outbox is relayed; or several, by name. Without this section there is none."`
+	Inlets map[string]Inlet  `yaml:"inlets" doc:"Topics of brokers whose messages say what to schedule, cancel and reschedule, by name: see docs/inlet.md. Without this section there are none."`
+	// QueueFiles are merged into Queues.
+	QueueFiles map[string]QueueFiles `yaml:"queue_files" doc:"Files in which others declare queues, by a name for them: see docs/queues.md. Without this section there are none."`
+	Admin      Admin                 `yaml:"admin" doc:"The HTTP listeners for health and metrics."`
+	Encryption Encryption            `yaml:"encryption" doc:"Encrypts bodies in Redis and in the table of an outbox."`
+	Poller     Poller                `yaml:"poller" doc:"How each shard is polled."`
+	Log        Log                   `yaml:"log" doc:"What is logged, and how."`
+	Prefix     string                `yaml:"prefix" default:"delay" doc:"First part of every key in Redis. Producers must use the same."`
+	Instance   string                `yaml:"instance" doc:"Unique name of this process among the instances. Default: the host's name and six random characters."`
 	// DrainTimeout bounds the wait for acknowledgements at shutdown.
 	DrainTimeout time.Duration `yaml:"drain_timeout" default:"20s" doc:"How long a shutdown waits for the brokers' acknowledgements before it releases the rest."`
 
 	named bool // Instance was given
+	// origin is the main file; zero if the configuration comes from [Parse].
+	origin origin
+	// included are the queue files, from which some of the queues come. wrong are their problems.
+	included Included
+	from     map[string]queueSource
+	wrong    []*Problem
+}
+
+// origin is what a configuration was made of, besides its queue files.
+type origin struct {
+	path    string
+	data    []byte
+	environ []string
 }
 
 // RedisMode says how Redis is deployed.
@@ -79,7 +94,10 @@ type Queue struct {
 	// Shards counts only where the queue has no layout in Redis yet.
 	Shards int    `yaml:"shards" default:"8" min:"1" max:"1024" doc:"Number of shards. It counts only when the queue is created."`
 	Sink   string `yaml:"sink" required:"true" doc:"Name of the sink that publishes the queue's messages."`
-	Retry  Retry  `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
+	// Owner and Contacts are for people.
+	Owner    string   `yaml:"owner" doc:"Who the queue belongs to, such as a team. It is shown with the queue, and a label of delaybridge_queue_info."`
+	Contacts []string `yaml:"contacts" doc:"Where the owner is reached: addresses, channels, pages. They are shown with the queue."`
+	Retry    Retry    `yaml:"retry" doc:"What happens to a message that the broker refuses, but may accept later."`
 	// ParkPatience is how long a route may be missing, unroutable or forbidden.
 	ParkPatience time.Duration `yaml:"park_patience" default:"24h" min:"1s" doc:"How long a topic may be missing, unroutable or forbidden before its messages go to the dead letters."`
 	Late         Late          `yaml:"late" doc:"What happens to a message that could not be published in time, for example after an outage or a pause."`

@@ -14,6 +14,8 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // expander replaces ${VAR} and ${file:PATH} in values. What it puts in is not
 // expanded again, so that a secret may contain any characters.
 type expander struct {
+	// isClosed refuses references, in files of people who may not see the bridge's secrets.
+	isClosed bool
 	env      map[string]string
 	readFile func(path string) ([]byte, error)
 }
@@ -50,6 +52,9 @@ func (e expander) expand(text string) (string, error) {
 }
 
 func (e expander) reference(name string) (string, error) {
+	if e.isClosed {
+		return "", fmt.Errorf("${%s}: only the main file may refer to variables and files; a literal dollar is $$", name)
+	}
 	if path, isFile := strings.CutPrefix(name, "file:"); isFile {
 		content, err := e.readFile(path)
 		if err != nil {

@@ -54,7 +54,7 @@ func (c checker) inlet(path, name string, inlet Inlet) {
 		c.add(path+".sink", "%q is no sink, there are: %s", inlet.Sink, strings.Join(slices.Sorted(maps.Keys(c.config.Sinks)), ", "))
 	}
 	if !hasQueue && !c.reported(path+".queue") && !c.reported("queues."+inlet.Queue) {
-		c.add(path+".queue", "%q is no queue, there are: %s", inlet.Queue, strings.Join(slices.Sorted(maps.Keys(c.config.Queues)), ", "))
+		c.add(path+".queue", "%q is no queue of this file, there are: %s", inlet.Queue, strings.Join(slices.Sorted(maps.Keys(c.config.Queues)), ", "))
 	}
 	if hasSink && !c.reported("sinks."+inlet.Sink) {
 		c.from(path, sink.Type, inlet)

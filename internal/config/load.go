@@ -23,22 +23,48 @@ import (
 )
 
 // Load reads the configuration file at path, with the environment environ
-// (NAME=value each, as [os.Environ] returns it) over it. The error joins one
-// [*Problem] for everything that is wrong, unless the file cannot be read.
+// (NAME=value each, as [os.Environ] returns it) over it, and its queue files. The error joins one
+// [*Problem] for everything that is wrong, unless the file cannot be read. What is wrong with queue
+// files is no error, see [Config.FileErrors].
 func Load(path string, environ []string) (*Config, error) {
 	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	config, err := Parse(data, environ)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", path, err)
-	}
-	return config, nil
+	return load(origin{path, data, environ}, nil)
 }
 
-// Parse is [Load] of a file's content. Files that the configuration names are read.
+// Again reads the file again, with the environment of the first time, and its queue files. One of
+// these that is wrong counts as it did in c.
+func (c *Config) Again() (*Config, error) {
+	data, err := readFile(c.origin.path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
+	}
+	return load(origin{c.origin.path, data, c.origin.environ}, c)
+}
+
+// load makes a configuration of a file's content and of its queue files. before is the one in force; nil at a start.
+func load(from origin, before *Config) (*Config, error) {
+	config, err := parseMain(from.data, from.environ)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", from.path, err)
+	}
+	config.origin = from
+	return config.join(config.Include(), before), nil
+}
+
+// Parse is [Load] of a file's content. Files that the configuration names are read, paths
+// of queue files from the working directory.
 func Parse(data []byte, environ []string) (*Config, error) {
+	config, err := parseMain(data, environ)
+	if err != nil || len(config.QueueFiles) == 0 {
+		return config, err
+	}
+	return config.join(config.Include(), nil), nil
+}
+
+func parseMain(data []byte, environ []string) (*Config, error) {
 	checkTLS := func(files tlsclient.Files) error {
 		_, err := files.Config()
 		return err

@@ -18,11 +18,15 @@ import (
 
 // Print writes the configuration as it is in effect: a YAML file that [Load]
 // takes again, with every default in it and the secrets masked, those inside
-// URLs too.
+// URLs too. The queues of queue files are among the others.
 func (c *Config) Print(w io.Writer) error {
+	merged := *c
+	if len(merged.Queues) > 0 {
+		merged.QueueFiles = nil
+	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
-	if err := encoder.Encode(sectionNode(reflect.ValueOf(*c))); err != nil {
+	if err := encoder.Encode(sectionNode(reflect.ValueOf(merged))); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	if err := encoder.Close(); err != nil {

@@ -10,7 +10,9 @@ import (
 
 // Problem is one thing that is wrong with a configuration.
 type Problem struct {
-	// Line in the file, from 1; 0 if an environment variable gave the value.
+	// File is the path of a queue file; empty for the main file.
+	File string
+	// Line in the file, from 1; 0 if an environment variable gave the value, or the file cannot be read.
 	Line int
 	// Env is the name of that variable.
 	Env string
@@ -20,16 +22,22 @@ type Problem struct {
 	Text string
 }
 
-// Error returns `line N: key: text`.
+// Error returns `line N: key: text`, behind the file if it is a queue file.
 func (p *Problem) Error() string {
-	place := fmt.Sprintf("line %d", p.Line)
-	if p.Env != "" {
-		place = "env " + p.Env
+	var parts []string
+	if p.File != "" {
+		parts = append(parts, p.File)
 	}
-	if p.Key == "" {
-		return place + ": " + p.Text
+	switch {
+	case p.Env != "":
+		parts = append(parts, "env "+p.Env)
+	case p.Line > 0:
+		parts = append(parts, fmt.Sprintf("line %d", p.Line))
 	}
-	return place + ": " + p.Key + ": " + p.Text
+	if p.Key != "" {
+		parts = append(parts, p.Key)
+	}
+	return strings.Join(append(parts, p.Text), ": ")
 }
 
 // place is where a key was given.
@@ -40,6 +48,7 @@ type place struct {
 
 // problems collects the problems, and knows where each key was given.
 type problems struct {
+	file   string // a queue file; empty for the main one
 	list   []*Problem
 	places map[string]place
 	// bad are the paths at or below which something is wrong.
@@ -48,8 +57,10 @@ type problems struct {
 	single map[string]bool
 }
 
-func newProblems() *problems {
-	return &problems{places: map[string]place{}, bad: map[string]bool{}, single: map[string]bool{}}
+func newProblems() *problems { return newProblemsOf("") }
+
+func newProblemsOf(queueFile string) *problems {
+	return &problems{file: queueFile, places: map[string]place{}, bad: map[string]bool{}, single: map[string]bool{}}
 }
 
 // add reports a problem of the key at a path. The place is that of the key
@@ -59,7 +70,7 @@ func (p *problems) add(path, format string, args ...any) {
 }
 
 func (p *problems) addAt(at place, path, format string, args ...any) {
-	p.list = append(p.list, &Problem{Line: at.line, Env: at.env, Key: path, Text: fmt.Sprintf(format, args...)})
+	p.list = append(p.list, &Problem{File: p.file, Line: at.line, Env: at.env, Key: path, Text: fmt.Sprintf(format, args...)})
 	path, _, _ = strings.Cut(path, "[")
 	for path != "" {
 		p.bad[path] = true
@@ -90,11 +101,19 @@ func (p *problems) given(path string) bool {
 	return ok
 }
 
-// err returns all problems, those of the environment first, then by line.
-func (p *problems) err() error {
+// sorted are all problems, those of the environment first, then by line.
+func (p *problems) sorted() []*Problem {
 	slices.SortStableFunc(p.list, func(a, b *Problem) int { return cmp.Compare(a.Line, b.Line) })
-	errs := make([]error, len(p.list))
-	for i, problem := range p.list {
+	return p.list
+}
+
+// err joins all problems; nil if there are none.
+func (p *problems) err() error { return JoinProblems(p.sorted()) }
+
+// JoinProblems is the error of several problems; nil if there are none.
+func JoinProblems(list []*Problem) error {
+	errs := make([]error, len(list))
+	for i, problem := range list {
 		errs[i] = problem
 	}
 	return errors.Join(errs...)

@@ -3,7 +3,9 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -13,25 +15,99 @@ import (
 var changeable = []string{
 	"log.level",
 	"admin.auth.issuers.*", "admin.auth.issuers.*.*", "admin.auth.certificates",
+	"queues.*.owner", "queues.*.contacts",
 	"queues.*.rate.messages", "queues.*.rate.topics",
 	"queues.*.late.after", "queues.*.late.then",
 	"queues.*.retry.initial", "queues.*.retry.max", "queues.*.retry.attempts",
 	"queues.*.park_patience",
 	"queues.*.dead.keep", "queues.*.dead.max",
 	"queues.*.budget.bytes", "queues.*.budget.policy",
+	"queue_files.*", "queue_files.*.*",
 }
 
 // ErrRestart is returned if configurations differ in what cannot change.
 var ErrRestart = errors.New("needs a restart")
 
-// Changes returns the keys in which the next configuration differs from the one in force, as
-// [Diff] does. Its error is [ErrRestart] and names those that cannot change while the bridge runs.
-func Changes(inForce, next *Config) ([]string, error) {
-	changed := Diff(inForce, next)
-	if fixed := slices.DeleteFunc(slices.Clone(changed), isChangeable); len(fixed) > 0 {
-		return nil, fmt.Errorf("%w: %s", ErrRestart, strings.Join(fixed, ", "))
+// Changes are what differs between two configurations.
+type Changes struct {
+	// Keys are the paths of the keys, as [Diff] returns them.
+	Keys []string
+	// These are names of queues. Changed ones differ only in keys that change while they run;
+	// restarted ones in others.
+	Added, Removed, Restarted, Changed []string
+}
+
+// Changes returns in what the next configuration differs. Its error is [ErrRestart] and names the
+// keys that cannot change while the bridge runs.
+func (c *Config) Changes(next *Config) (changes Changes, err error) {
+	changes.Keys = Diff(c, next)
+	var fixedOnes []string
+	for _, key := range changes.Keys {
+		if isChangeable(key) {
+			continue
+		}
+		name, isQueue := queueOf(key)
+		if !isQueue {
+			fixedOnes = append(fixedOnes, key)
+		} else if why := fixed(c, next, name); why != "" {
+			fixedOnes = append(fixedOnes, key+" ("+why+")")
+		}
 	}
-	return changed, nil
+	if len(fixedOnes) > 0 {
+		return Changes{}, fmt.Errorf("%w: %s", ErrRestart, strings.Join(fixedOnes, ", "))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		old := c.Queues[name]
+		switch queue, stays := next.Queues[name]; {
+		case !stays:
+			changes.Removed = append(changes.Removed, name)
+		case len(fixedKeys(old, queue)) > 0:
+			changes.Restarted = append(changes.Restarted, name)
+		case !reflect.DeepEqual(old, queue):
+			changes.Changed = append(changes.Changed, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(next.Queues)) {
+		if _, isThere := c.Queues[name]; !isThere {
+			changes.Added = append(changes.Added, name)
+		}
+	}
+	return changes, nil
+}
+
+// fixed says why a queue can be added, removed or started again only with the whole bridge; empty if
+// it can be while the others run.
+func fixed(inForce, next *Config, name string) string {
+	for _, outbox := range slices.Sorted(maps.Keys(inForce.Outbox)) {
+		return "outbox " + outbox + " takes rows for it"
+	}
+	for _, inlet := range slices.Sorted(maps.Keys(inForce.Inlets)) {
+		if inForce.Inlets[inlet].Queue == name {
+			return "inlet " + inlet + " names it"
+		}
+	}
+	if inForce.CompensationTopic(name) != "" || next.CompensationTopic(name) != "" {
+		return "it has a compensation topic"
+	}
+	return ""
+}
+
+// fixedKeys are the keys of a queue that differ and cannot change while it runs.
+func fixedKeys(a, b Queue) (keys []string) {
+	const queue = "queues.one"
+	diff(queue, reflect.ValueOf(a), reflect.ValueOf(b), func(key string) {
+		if !isChangeable(key) {
+			keys = append(keys, strings.TrimPrefix(key, queue+"."))
+		}
+	})
+	return keys
+}
+
+// queueOf is the queue of a key's path. Names of queues have no dots.
+func queueOf(key string) (name string, isQueue bool) {
+	rest, isQueue := strings.CutPrefix(key, "queues.")
+	name, _, _ = strings.Cut(rest, ".")
+	return name, isQueue
 }
 
 func isChangeable(key string) bool {

@@ -12,7 +12,7 @@ import (
 )
 
 // everyChange is of each key of a queue that may change.
-const everyChange = `, rate: {messages: 5, topics: ["t=1"]}, late: {after: 1h, then: dead}, retry: {initial: 2s, max: 1h, attempts: 3},
+const everyChange = `, owner: payments, contacts: ["#payments"], rate: {messages: 5, topics: ["t=1"]}, late: {after: 1h, then: dead}, retry: {initial: 2s, max: 1h, attempts: 3},
   park_patience: 1h, dead: {keep: 1h, max: 10}, budget: {bytes: 1MiB, policy: warn}`
 
 // reloaded has more of the queue, the log's level, and more of all.
@@ -36,35 +36,64 @@ func TestChanges(t *testing.T) {
 		return fmt.Sprintf(`admin: {tls: {cert_file: %s, key_file: %s, client_ca_file: %s}, auth: {issuers: {corp: {url: "https://a.example", audiences: [a], callers: ["sub=%s`,
 			certs.ServerCert, certs.ServerKey, certs.CAFile, auth)
 	}
-	after := admin(`ann viewer"]}, more: {url: "https://b.example", audiences: [a], callers: ["sub=* viewer"]}}, certificates: [cn=a viewer]}}`)
-	before, next := reloaded(t, "", "info", admin(`* viewer"]}}}}`)), reloaded(t, everyChange, "debug", after)
-	changed, err := Changes(before, next)
+	const files = "\nqueue_files: {teams: {files: [none.yaml], %s}%s}"
+	after := admin(`ann viewer"]}, more: {url: "https://b.example", audiences: [a], callers: ["sub=* viewer"]}}, certificates: [cn=a viewer]}}`) + fmt.Sprintf(files, "max_rate: 2", ", more: {files: [other.yaml]}")
+	before := reloaded(t, "", "info", admin(`* viewer"]}}}}`)+fmt.Sprintf(files, "max_rate: 1", ""))
+	next := reloaded(t, everyChange, "debug", after)
+	changes, err := before.Changes(next)
 	require.NoError(t, err)
-	patterns := make([]string, len(changed))
-	for i, key := range changed {
-		patterns[i] = strings.NewReplacer(".orders.", ".*.", ".corp.callers", ".*.*", ".more", ".*").Replace(key)
+	patterns := make([]string, len(changes.Keys))
+	for i, key := range changes.Keys {
+		patterns[i] = strings.NewReplacer(".orders.", ".*.", ".corp.callers", ".*.*", ".more", ".*", ".teams.max_rate", ".*.*").Replace(key)
 	}
 	assert.ElementsMatch(t, changeable, patterns)
-	changed, err = Changes(next, reloaded(t, everyChange, "debug", after))
+	assert.Equal(t, Changes{Keys: changes.Keys, Changed: []string{"orders"}}, changes)
+	changes, err = next.Changes(reloaded(t, everyChange, "debug", after))
 	require.NoError(t, err)
-	assert.Equal(t, []string{}, changed)
+	assert.Equal(t, Changes{Keys: []string{}}, changes)
+}
+
+// TestChangesOfTheQueues: queues come, go, and start again with other settings.
+func TestChangesOfTheQueues(t *testing.T) {
+	t.Parallel()
+	before := reloaded(t, "", "info", "")
+	for name, c := range map[string]struct {
+		queue string
+		want  Changes
+	}{
+		"more":           {"}, third: {sink: events", Changes{Keys: []string{"queues.third"}, Added: []string{"third"}}},
+		"another":        {"}, third: {sink: events", Changes{Keys: []string{"queues.third"}, Added: []string{"third"}}},
+		"other settings": {", topics: [t], late: {after: 1h}", Changes{Keys: []string{"queues.orders.late.after", "queues.orders.topics"}, Restarted: []string{"orders"}}},
+	} {
+		changes, err := before.Changes(reloaded(t, c.queue, "info", ""))
+		require.NoError(t, err, name)
+		assert.Equal(t, c.want, changes, name)
+	}
+	changes, err := reloaded(t, "}, third: {sink: events", "info", "").Changes(before)
+	require.NoError(t, err)
+	assert.Equal(t, Changes{Keys: []string{"queues.third"}, Removed: []string{"third"}}, changes)
 }
 
 // TestChangesThatNeedARestart are named, whatever else has changed.
 func TestChangesThatNeedARestart(t *testing.T) {
 	t.Parallel()
-	before := reloaded(t, "", "info", "")
-	for name, c := range map[string]struct{ queue, log, more, want string }{
-		"of a queue":     {", shards: 3, topics: [t], history: {count: 1}", "", "", "queues.orders.shards, queues.orders.history.count, queues.orders.topics"},
-		"of the process": {"", "", "drain_timeout: 7s\nprefix: other", "prefix, drain_timeout"},
-		"of the log":     {"", ", format: json", "", "log.format"},
-		"another queue":  {"}, third: {sink: events", "", "", "queues.third"},
-		"the name":       {"", "", "instance: other", "instance"},
-		"an outbox":      {"", "", `outbox: {driver: postgres, dsn: "postgres://h/d"}`, "outbox.default"},
+	const (
+		outbox = `outbox: {driver: postgres, dsn: "postgres://h/d"}`
+		inlet  = "inlets: {in: {sink: events, from: {stream: S, subject: in}, queue: orders}}"
+	)
+	for name, c := range map[string]struct{ always, queue, log, more, want string }{
+		"of the process":    {"", "", "", "drain_timeout: 7s\nprefix: other", "prefix, drain_timeout"},
+		"of the log":        {"", "", ", format: json", "", "log.format"},
+		"the name":          {"", "", "", "instance: other", "instance"},
+		"an outbox":         {"", "", "", outbox, "outbox.default"},
+		"beside an outbox":  {outbox, ", shards: 3}, third: {sink: events", "", "", "queues.orders.shards (outbox default takes rows for it), queues.third (outbox default takes rows for it)"},
+		"behind an inlet":   {inlet, ", topics: [t]", "", "", "queues.orders.topics (inlet in names it)"},
+		"its compensations": {"", ", compensation: c", "", "", "queues.orders.compensation (it has a compensation topic)"},
 	} {
-		changed, err := Changes(before, reloaded(t, everyChange+c.queue, "debug"+c.log, c.more))
+		before, next := reloaded(t, "", "info", c.always), reloaded(t, everyChange+c.queue, "debug"+c.log, c.always+"\n"+c.more)
+		changes, err := before.Changes(next)
 		require.ErrorIs(t, err, ErrRestart, name)
 		require.EqualError(t, err, "needs a restart: "+c.want, name)
-		assert.Empty(t, changed, name)
+		assert.Empty(t, changes, name)
 	}
 }

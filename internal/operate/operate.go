@@ -25,6 +25,9 @@ import (
 // Queue is a queue as operators use it.
 type Queue struct {
 	Name, Sink string
+	// Owner and Contacts say who it belongs to, and where they are reached; they may be empty.
+	Owner    string
+	Contacts []string
 
 	Store *store.Queue
 	// Clients are the SDK's clients of the queue, one for each policy.

@@ -12,9 +12,12 @@ import (
 // QueueView is a queue as it is now. Where Redis does not tell, there are no figures: none is
 // 0 that is not known.
 type QueueView struct {
-	Name   string `json:"name"`
-	Sink   string `json:"sink"`
-	Shards *int   `json:"shards,omitempty" doc:"Absent, like all figures, if it is not known: see error."`
+	Name string `json:"name"`
+	Sink string `json:"sink"`
+	// Owner and Contacts are as configured.
+	Owner    string   `json:"owner,omitempty" doc:"Who it belongs to; absent if nobody has said so."`
+	Contacts []string `json:"contacts,omitempty" doc:"Where the owner is reached."`
+	Shards   *int     `json:"shards,omitempty" doc:"Absent, like all figures, if it is not known: see error."`
 	// Held is less than Shards where no instance polls some of them.
 	Held      *int         `json:"held,omitempty" doc:"How many of the shards an instance polls."`
 	Waiting   *int64       `json:"waiting,omitempty" doc:"Messages that wait, parked ones and due ones among them."`
@@ -126,13 +129,13 @@ const measuredEvery = 10
 
 // LookAt looks at all queues at once, each for its own timeout: one whose Redis does not
 // answer takes no time from the others. before are the looks before it, of the same queues;
-// nil if there are none.
+// nil if there are none, as those of queues that were not there yet.
 func LookAt(ctx context.Context, queues []*Queue, before []*Look, timeout time.Duration) []*Look {
 	looks := make([]*Look, len(queues))
 	var looking sync.WaitGroup
 	for i, q := range queues {
 		looks[i] = &Look{Queue: q, Bytes: -1}
-		if before != nil && before[i].Bytes >= 0 && before[i].carried+1 < measuredEvery {
+		if before != nil && before[i] != nil && before[i].Bytes >= 0 && before[i].carried+1 < measuredEvery {
 			looks[i].Bytes, looks[i].carried = before[i].Bytes, before[i].carried+1
 		}
 		looking.Go(func() {
@@ -167,7 +170,7 @@ func (l *Look) RatesSince(before *Look) *Rates {
 
 // View is the queue as programs see it.
 func (l *Look) View(rates *Rates, lateness *Lateness) QueueView {
-	v := QueueView{Name: l.Queue.Name, Sink: l.Queue.Sink}
+	v := QueueView{Name: l.Queue.Name, Sink: l.Queue.Sink, Owner: l.Queue.Owner, Contacts: l.Queue.Contacts}
 	if l.Err != nil {
 		v.Error = Classify(l.Err).Detail
 		return v

@@ -22,7 +22,19 @@ const expiresSoon = 30 * 24 * time.Hour
 
 // own returns the problems of a configuration that is valid.
 func own(cfg *config.Config) []check.Finding {
-	return slices.Concat(listener(cfg), times(cfg), lates(cfg), certificates(cfg))
+	return slices.Concat(queueFiles(cfg), listener(cfg), times(cfg), lates(cfg), certificates(cfg))
+}
+
+// queueFiles are the problems of queue files.
+func queueFiles(cfg *config.Config) (findings []check.Finding) {
+	for _, p := range cfg.FileErrors() {
+		findings = append(findings, check.Finding{
+			Level: check.Error, Code: "queue_file", Subject: p.File, What: p.Error(),
+			Why:    "a bridge that starts now has none of the queues of this file, and their messages wait",
+			Remedy: "correct the file; a running bridge reads it by itself",
+		})
+	}
+	return findings
 }
 
 // listener is who may reach the API, and the files of secrets.

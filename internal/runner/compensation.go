@@ -14,7 +14,7 @@ import (
 // newConsumers makes a consumer of compensation messages for each queue that has a topic
 // for them. Each runs until its ctx ends, through every outage.
 func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx context.Context), err error) {
-	for _, q := range p.Queues.queues {
+	for _, q := range p.Queues.all() {
 		name := q.store.Name()
 		topic := p.Config.CompensationTopic(name)
 		if topic == "" {

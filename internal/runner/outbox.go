@@ -42,7 +42,7 @@ type outboxRunner struct {
 
 func newOutboxRunner(p OutboxesConfig, clock *redisClock, name string) (*outboxRunner, error) {
 	cfg := p.Config.Outbox[name]
-	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.queues, logger: p.Logger.With("outbox", name)}
+	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.all(), logger: p.Logger.With("outbox", name)}
 	var err error
 	r.database, err = table.Open(table.Config{
 		Dialect: cfg.Driver, Source: cfg.Source(), Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,

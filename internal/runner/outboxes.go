@@ -71,7 +71,7 @@ func (set *Outboxes) open(p OutboxesConfig) error {
 	if len(p.Config.Outbox) == 0 {
 		return nil
 	}
-	clock := &redisClock{queues: p.Queues.queues}
+	clock := &redisClock{queues: p.Queues.all()}
 	var databases []settler.Database
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Outbox)) {
 		r, err := newOutboxRunner(p, clock, name)
@@ -81,8 +81,8 @@ func (set *Outboxes) open(p OutboxesConfig) error {
 		set.outboxes = append(set.outboxes, r)
 		databases = append(databases, settler.Database{Database: r.database, OnSettled: r.metrics.Settled})
 	}
-	ledgers := make([]settler.Queue, len(p.Queues.queues))
-	for i, q := range p.Queues.queues {
+	ledgers := make([]settler.Queue, len(p.Queues.all()))
+	for i, q := range p.Queues.all() {
 		ledgers[i] = settler.Queue{Name: q.store.Name(), Store: q.store.Rows(), Held: q.polled}
 	}
 	var err error
@@ -90,7 +90,7 @@ func (set *Outboxes) open(p OutboxesConfig) error {
 	if err != nil {
 		return err
 	}
-	for _, q := range p.Queues.queues {
+	for _, q := range p.Queues.all() {
 		q.tellRows(set.settler, set.reborn)
 	}
 	for _, r := range set.outboxes {

@@ -24,6 +24,7 @@ import (
 	storerecurring "github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/jobs"
 	"github.com/delaybridge/delaybridge/internal/membership"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/outbox"
 	"github.com/delaybridge/delaybridge/internal/outbox/settler"
 	"github.com/delaybridge/delaybridge/internal/poller"
@@ -57,6 +58,9 @@ type queue struct {
 	inForce  atomic.Pointer[config.Queue]
 	changing sync.Mutex
 
+	// used is the queue as the API uses it. It is replaced as a whole, under the lock of the set.
+	used *operate.Queue
+
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	// poller is nil until the layout is made; then made is closed.
@@ -77,9 +81,17 @@ func newQueue(all Config, set *Queues, name string) (*queue, error) {
 		opened: set.gate.Opened(), made: make(chan struct{}), drain: all.Config.DrainTimeout, metrics: all.Metrics, fatal: all.Fatal,
 		logger: all.Logger.With("queue", name, "instance", all.Config.Instance),
 	}
-	q.inForce.Store(&cfg)
+	clients, err := all.Config.Clients(all.Redis, name, all.Keys, delay.WithTracerProvider(all.Traces.Provider()))
+	if err != nil {
+		return nil, err
+	}
+	q.used = &operate.Queue{
+		Name: name, Sink: cfg.Sink, Owner: cfg.Owner, Contacts: cfg.Contacts, Clients: clients,
+		// It shares no pipelines with the pollers.
+		Store: store.NewWithTimeout(all.Redis, all.Config.Prefix, name, all.Config.Redis.Timeout).WithDurability(cfg.Confirmation()),
+	}
 	all.Metrics.AddQueue(name)
-	all.Metrics.RateLimit(name, cfg.Rate.Messages, cfg.Rate.ByTopic())
+	q.follow(&cfg)
 	q.jobs = jobs.New(job.New(q.store), all.Instance, q.logger)
 	q.recurring = recurring.New(name, storerecurring.New(q.store, cfg.Confirmation()), q.isFirst, all.Metrics, q.logger)
 	q.member = membership.New(membership.Config{
@@ -246,11 +258,20 @@ func (q *queue) polls(p *poller.Poller) {
 func (q *queue) change(cfg *config.Queue) {
 	q.changing.Lock()
 	defer q.changing.Unlock()
-	q.inForce.Store(cfg)
+	used := *q.used
+	used.Owner, used.Contacts = cfg.Owner, cfg.Contacts
+	q.used = &used
+	q.follow(cfg)
 	if p := q.poller.Load(); p != nil {
 		p.Change(policy(cfg))
 	}
+}
+
+// follow stores the configuration in force, and tells the metrics.
+func (q *queue) follow(cfg *config.Queue) {
+	q.inForce.Store(cfg)
 	q.metrics.RateLimit(q.store.Name(), cfg.Rate.Messages, cfg.Rate.ByTopic())
+	q.metrics.QueueInfo(q.store.Name(), cfg.Owner)
 }
 
 // hear subscribes to the hints of the shards. A hint of a change may also mean a job, or a recurring schedule.

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
@@ -19,6 +19,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/health"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 	"github.com/delaybridge/delaybridge/internal/upkeep"
@@ -41,18 +42,27 @@ type Config struct {
 	Fatal func(error)
 }
 
-// Queues are the queues of this instance, in the order of their names. It owns the goroutines of
-// the parts that all queues share: the hints, the gate of Redis, and the watch of its memory.
+// Queues are the queues of this instance. They may come, go, and start again with other settings while
+// the others run, see change.go. It owns the goroutines of the parts that all queues share: the hints,
+// the gate of Redis, and the watch of its memory.
 type Queues struct {
-	queues  []*queue
-	windows map[string]*window.Window // of each sink that a queue names, by name
+	windows map[string]*window.Window // of each sink, by name
 	batcher *conn.Batcher
 	memory  *upkeep.Memory
 	hints   *hints.Subscriber
 	gate    *health.Gate
-	fatal   func(error)
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
+	// used has the queues as the API uses them; it is replaced as a whole.
+	used atomic.Pointer[map[string]*operate.Queue]
+
+	mu     sync.Mutex
+	config Config // Config.Config is the one in force
+	places map[string]*place
+	ctx    context.Context //nolint:containedctx // Queues that come later run in it. It is nil until Start.
+	// stopped: nothing starts any more.
+	stopped  bool
+	draining sync.WaitGroup // of queues that leave their places
 }
 
 // NewQueues makes them; it does no I/O.
@@ -60,20 +70,21 @@ func NewQueues(cfg Config) (*Queues, error) {
 	set := &Queues{
 		windows: map[string]*window.Window{}, batcher: conn.NewBatcher(cfg.Redis),
 		memory: upkeep.NewMemory(cfg.Redis, cfg.Metrics), hints: hints.New(cfg.Redis),
-		gate:  health.NewGate(cfg.Redis, cfg.Health, cfg.Logger.With("instance", cfg.Config.Instance)),
-		fatal: cfg.Fatal,
+		gate:   health.NewGate(cfg.Redis, cfg.Health, cfg.Logger.With("instance", cfg.Config.Instance)),
+		config: cfg, places: map[string]*place{},
+	}
+	for sink := range cfg.Config.Sinks {
+		set.windows[sink] = window.New()
+		cfg.Metrics.AddWindow(sink, set.windows[sink])
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.Config.Queues)) {
-		if sink := cfg.Config.Queues[name].Sink; set.windows[sink] == nil {
-			set.windows[sink] = window.New()
-			cfg.Metrics.AddWindow(sink, set.windows[sink])
-		}
 		q, err := newQueue(cfg, set, name)
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
-		set.queues = append(set.queues, q)
+		set.places[name] = &place{running: q}
 	}
+	set.show()
 	return set, nil
 }
 
@@ -81,30 +92,64 @@ func NewQueues(cfg Config) (*Queues, error) {
 func (set *Queues) Start(ctx context.Context) {
 	ctx, set.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	set.done.Go(func() { set.hints.Run(ctx) })
-	set.done.Go(func() { set.gate.Run(ctx, set.fatal) })
+	set.done.Go(func() { set.gate.Run(ctx, set.config.Fatal) })
 	set.done.Go(func() { set.memory.Run(ctx) })
-	for _, q := range set.queues {
-		q.start(ctx)
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	set.ctx = ctx
+	for _, p := range set.places {
+		p.running.start(ctx)
 	}
 }
 
 // Stop drains all queues at once, within the drain timeout.
 func (set *Queues) Stop(ctx context.Context) error {
-	problems := make([]error, len(set.queues))
+	set.mu.Lock()
+	set.stopped = true
+	var running []*queue
+	for _, p := range set.places {
+		if !p.isDraining {
+			running = append(running, p.running)
+		}
+	}
+	set.mu.Unlock()
+	problems := make([]error, len(running))
 	var draining sync.WaitGroup
-	for i, q := range set.queues {
+	for i, q := range running {
 		draining.Go(func() { problems[i] = q.stop(ctx) })
 	}
 	draining.Wait()
+	set.draining.Wait() // They have begun before, and have no more time.
 	set.cancel()
 	set.done.Wait()
 	return errors.Join(problems...)
 }
 
+// all are the queues that run, those that drain among them, in the order of their names.
+func (set *Queues) all() (queues []*queue) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(set.places)) {
+		queues = append(queues, set.places[name].running)
+	}
+	return queues
+}
+
+// find returns the queue of that name, or the one that follows it as soon as it has drained; nil if
+// there is none.
+func (set *Queues) find(name string) *queue {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.places[name].newest()
+}
+
+// Used are the queues as the API and the inlets use them, by name. Nobody changes the map.
+func (set *Queues) Used() map[string]*operate.Queue { return *set.used.Load() }
+
 // Live returns an error if a loop hangs.
 func (set *Queues) Live() error {
 	var problems []error
-	for _, q := range set.queues {
+	for _, q := range set.all() {
 		if p := q.poller.Load(); p != nil {
 			problems = append(problems, p.Live())
 		}
@@ -114,7 +159,7 @@ func (set *Queues) Live() error {
 
 // Checks returns the lines of /readyz about the queues' durability.
 func (set *Queues) Checks() (checks []admin.Check) {
-	for _, q := range set.queues {
+	for _, q := range set.all() {
 		if q.durability != nil {
 			checks = append(checks, q.durability.Check())
 		}
@@ -151,25 +196,4 @@ func (set *Queues) InForce(name string) *config.Queue {
 		return q.inForce.Load()
 	}
 	return nil
-}
-
-// Change puts another configuration in force, which differs in these keys, all of them
-// changeable. A queue without a changed key is left alone, since its rates would start
-// again empty.
-func (set *Queues) Change(next *config.Config, changed []string) {
-	for _, q := range set.queues {
-		name := q.store.Name()
-		if slices.ContainsFunc(changed, func(key string) bool { return strings.HasPrefix(key, "queues."+name+".") }) {
-			cfg := next.Queues[name]
-			q.change(&cfg)
-		}
-	}
-}
-
-func (set *Queues) find(name string) *queue {
-	at := slices.IndexFunc(set.queues, func(q *queue) bool { return q.store.Name() == name })
-	if at < 0 {
-		return nil
-	}
-	return set.queues[at]
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -62,25 +63,46 @@ type process struct {
 
 	t       *testing.T
 	config  *config.Config
+	prefix  string // of all configurations
 	rdb     redis.UniversalClient
 	metrics *telemetry.Metrics
-	broker  *broker
+	logs    *testenv.Log
+	// broker is that of the sink "events", other that of "other".
+	broker, other *broker
+}
+
+// change puts another configuration in force.
+func (p *process) change(next *config.Config) {
+	p.t.Helper()
+	changes, err := p.config.Changes(next)
+	require.NoError(p.t, err)
+	require.NoError(p.t, p.Change(next, changes))
+	p.config = next
 }
 
 // newProcess has more of "orders" in its configuration, and behind it.
 func newProcess(t *testing.T, redisURL, orders, more string) *process {
 	t.Helper()
-	p := &process{t: t, metrics: telemetry.New("test"), broker: &broker{published: make(chan string, 100)}}
-	p.config = p.parse(redisURL, testenv.Name(t, "p"), orders, "info", more)
+	return newProcessOf(t, redisURL, testenv.Name(t, "p"), orders, more)
+}
+
+// newProcessOf has a prefix that it may share with others.
+func newProcessOf(t *testing.T, redisURL, prefix, orders, more string) *process {
+	t.Helper()
+	p := &process{
+		t: t, prefix: prefix, metrics: telemetry.New("test"), logs: &testenv.Log{},
+		broker: &broker{published: make(chan string, 1000)}, other: &broker{published: make(chan string, 1000)},
+	}
+	p.config = p.parse(redisURL, prefix, orders, "info", more)
 	var err error
 	p.rdb, err = p.config.Redis.Open("test")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, p.rdb.Close()) })
-	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	logger := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), p.logs), nil))
 	traces, err := telemetry.NewTraces(t.Context(), p.metrics, "test", "test", logger)
 	require.NoError(t, err)
 	p.Queues, err = runner.NewQueues(runner.Config{
-		Config: p.config, Instance: message.NewInstance(p.config.Instance), Redis: p.rdb, Sinks: map[string]sinks.Sink{"events": p.broker},
+		Config: p.config, Instance: message.NewInstance(p.config.Instance), Redis: p.rdb, Sinks: map[string]sinks.Sink{"events": p.broker, "other": p.other},
 		Metrics: p.metrics, Traces: traces, Health: &health.Redis{}, Logger: logger, Fatal: func(err error) { assert.NoError(t, err) },
 	})
 	require.NoError(t, err)
@@ -94,7 +116,7 @@ func (p *process) parse(redisURL, prefix, orders, level string, more ...string) 
 redis: {url: %q}
 prefix: %s
 queues: {orders: {sink: events, shards: 2%s}, reminders: {sink: events, shards: 1}}
-sinks: {events: {type: nats, url: "nats://127.0.0.1:1"}}
+sinks: {events: {type: nats, url: "nats://127.0.0.1:1"}, other: {type: nats, url: "nats://127.0.0.1:1"}}
 log: {level: %s}
 drain_timeout: 5s
 %s
@@ -144,9 +166,7 @@ func TestQueues(t *testing.T) {
 	assert.False(t, p.IsFailing("events"))
 
 	next := p.parse(url, p.config.Prefix, ", park_patience: 1h, rate: {messages: 1000}", "info")
-	changed, err := config.Changes(p.config, next)
-	require.NoError(t, err)
-	p.Change(next, changed)
+	p.change(next)
 	assert.Equal(t, time.Hour, p.InForce("orders").ParkPatience)
 	assert.Equal(t, 24*time.Hour, before.ParkPatience, "who has it goes on with it")
 	assert.Same(t, reminders, p.InForce("reminders"), "nothing of it has changed")
@@ -196,7 +216,7 @@ func TestReloader(t *testing.T) {
 	guard, err := access.NewGuard(access.Options{})
 	require.NoError(t, err)
 	r := runner.NewReloader(runner.ReloaderConfig{
-		Guard: guard, Requests: asked, Load: func() (*config.Config, error) { return <-next, nil }, Queues: p.Queues, Level: level, Metrics: p.metrics,
+		Guard: guard, Requests: asked, Load: func(*config.Config) (*config.Config, error) { return <-next, nil }, Queues: p.Queues, Level: level, Metrics: p.metrics,
 		Logger: slog.New(slog.NewTextHandler(logs, nil)),
 	}, p.config)
 	ctx, cancel := context.WithCancel(t.Context())

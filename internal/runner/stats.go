@@ -40,10 +40,11 @@ func (set *Queues) Counters(ctx context.Context, names []string) ([]telemetry.Qu
 // askAll asks all polling queues at once, so that one whose Redis does not answer does
 // not delay the others. It skips queues that do not poll, whose layout may not exist yet.
 func askAll[T any](set *Queues, ask func(q *queue) ([]T, error)) ([]T, error) {
-	answers := make([][]T, len(set.queues))
-	problems := make([]error, len(set.queues))
+	queues := set.all()
+	answers := make([][]T, len(queues))
+	problems := make([]error, len(queues))
 	var asking sync.WaitGroup
-	for i, q := range set.queues {
+	for i, q := range queues {
 		if q.poller.Load() == nil {
 			continue
 		}

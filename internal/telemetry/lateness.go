@@ -9,8 +9,11 @@ import (
 
 // Lateness is the lateness of the queue's messages that this process has published:
 // how many are in each bucket, of which bounds are the upper ends, in seconds. There
-// is one count more, of what is above all bounds.
+// is one count more, of what is above all bounds. Both are nil for a queue that this instance does not have.
 func (m *Metrics) Lateness(queue string) (bounds []float64, counts []uint64) {
+	if !m.isKnown(queue) {
+		return nil, nil
+	}
 	histogram, _ := m.lateness.WithLabelValues(queue).(prometheus.Histogram)
 	var state dto.Metric
 	if histogram.Write(&state) != nil { // It writes into memory.

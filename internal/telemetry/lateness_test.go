@@ -11,6 +11,10 @@ func TestLateness(t *testing.T) {
 	t.Parallel()
 	m := New("v1")
 	bounds, counts := m.Lateness("orders")
+	assert.Empty(t, bounds, "there is no such queue")
+	assert.Empty(t, counts)
+	m.AddQueue("orders")
+	bounds, counts = m.Lateness("orders")
 	assert.Equal(t, latenessBuckets, bounds)
 	assert.Equal(t, make([]uint64, len(bounds)+1), counts)
 	for _, late := range []time.Duration{0, time.Millisecond, 3 * time.Millisecond, time.Hour} {

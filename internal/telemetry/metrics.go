@@ -49,6 +49,7 @@ type Metrics struct {
 	reloads  reloadMetrics
 	issuers  issuerMetrics
 	servers  serverMetrics
+	queues   *queueMetrics
 
 	recurring recurringMetrics
 	layout    layoutMetrics
@@ -82,6 +83,7 @@ func New(version string) *Metrics {
 		reloads:  newReloadMetrics(),
 		issuers:  newIssuerMetrics(),
 		servers:  newServerMetrics(),
+		queues:   newQueueMetrics(),
 
 		recurring: newRecurringMetrics(),
 		layout: layoutMetrics{
@@ -99,6 +101,7 @@ func New(version string) *Metrics {
 		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
 		m.issuers.fetches, m.issuers.up, m.issuers.last,
 		m.servers.used, m.servers.limit, m.servers.calls, m.recurring.schedules, m.recurring.firings,
+		m.queues.info, m.queues.files,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, code := range []string{"unauthorized", "forbidden", "read_only", "rate_limited"} {
@@ -123,17 +126,6 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, Registry: m.registry,
 	})
-}
-
-// AddQueue makes the series of a queue, so that they are 0 and not missing
-// before the first message.
-func (m *Metrics) AddQueue(queue string) {
-	m.lateness.WithLabelValues(queue)
-	m.inFlight.WithLabelValues(queue)
-	m.decode.WithLabelValues(queue)
-	m.layout.lost.WithLabelValues(queue)
-	m.done.add(queue)
-	m.recurring.add(queue)
 }
 
 // ObserveLateness notes the time from a message's due time to the broker's acknowledgement.

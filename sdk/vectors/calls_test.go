@@ -71,9 +71,10 @@ func openScene(t *testing.T, hasTokens bool) *scene {
 	}
 	guard, err := access.NewGuard(access.Options{Tokens: file})
 	require.NoError(t, err)
+	queues := map[string]*operate.Queue{queue: {Name: queue, Sink: "events", Store: s.Queue, Clients: clients}}
 	served, err := api.New(api.Config{
 		Version: "v1", Instance: "bridge-1", Logger: logger, Guard: guard,
-		Queues:      map[string]*operate.Queue{queue: {Name: queue, Sink: "events", Store: s.Queue, Clients: clients}},
+		Queues:      func() map[string]*operate.Queue { return queues },
 		Sinks:       func() []api.Sink { return nil },
 		Rooms:       func(string) inspect.Rooms { return inspect.Rooms{} },
 		Unconfirmed: func(string) []error { return nil },

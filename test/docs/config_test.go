@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -46,6 +47,7 @@ func TestConfigurations(t *testing.T) {
 				}
 			}
 			s.write("secret", "secret")
+			require.NoError(t, os.Mkdir(filepath.Join(s.dir, "teams"), 0o700)) // of queue files
 			s.write("bridge.yaml", secretFile.ReplaceAllString(listener.Replace(text), filepath.Join(s.dir, "secret")))
 			validate := exec.CommandContext(t.Context(), binary, "config", "validate", "--config", filepath.Join(s.dir, "bridge.yaml"))
 			validate.Env = []string{"RABBITMQ_PASSWORD=secret"}

@@ -151,7 +151,7 @@ var (
 	background = regexp.MustCompile(`&(?:\s+#.*)?$`)
 	redirected = regexp.MustCompile(`> *(\S+)`)
 	// harmless is what may be typed on any machine, whatever follows.
-	harmless = regexp.MustCompile(`^(?:(?:\./)?bridge|ask|awk|cat|curl|echo|export|for|go|grep|kill|sed) |^\w+=\S+|^ask\(\) \{`)
+	harmless = regexp.MustCompile(`^(?:(?:\./)?bridge|ask|awk|cat|curl|echo|export|for|go|grep|kill|mkdir|sed) |^\w+=\S+|^ask\(\) \{`)
 	// look is a command that only looks: who does not see yet what comes by itself looks again.
 	look = regexp.MustCompile(`^(?:(?:\S*/)?bridge (?:check|stats|list|get|shards list|dead list|jobs list|ready|inlets|recurring list)\b|curl -s \S+$|grep )`)
 )

@@ -56,6 +56,8 @@ function paused(queue, list) {
 
 function numbers(q) {
   return facts([
+    ['Owner', q.owner && given(q.owner)],
+    ['Contacts', q.contacts && given(q.contacts.join(', '))],
     ['Sink', el('a', { href: '#/sinks' }, q.sink)],
     ['Waiting', count(q.waiting)],
     ['Due now', `${count(q.due)}${q.oldest_due_age_s ? `, the oldest for ${duration(q.oldest_due_age_s)}` : ''}`],
