@@ -18,6 +18,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/job"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -275,4 +276,47 @@ func TestChangesLoseNothing(t *testing.T) {
 	require.NoError(t, p.Stop(t.Context()))
 	assert.Empty(t, p.broker.published)
 	assert.Empty(t, p.other.published)
+}
+
+// TestJobAndPauseOutliveTheQueue: a job that is under way goes on when its queue is back, each message
+// counted once, and a pause is still one.
+func TestJobAndPauseOutliveTheQueue(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t, testenv.Redis(t), "", "")
+	p.Start(t.Context())
+	p.change(p.with("sink: events"))
+	const messages = 60
+	for i := range messages {
+		p.schedule(fmt.Sprint(i), time.Hour)
+	}
+	queue := p.Used()["third"]
+	id, err := queue.Jobs().Start(t.Context(), job.Spec{Verb: job.Cancel, Filter: inspect.Filter{Topic: "t"}, Rate: 20})
+	require.NoError(t, err)
+	done := func() job.Job {
+		j, err := queue.Jobs().Get(t.Context(), id)
+		require.NoError(t, err)
+		return j
+	}
+	require.Eventually(t, func() bool { return done().Tally.Done > 0 }, patience, 10*time.Millisecond)
+	_, err = queue.Pause(t.Context(), "", "ann")
+	require.NoError(t, err)
+	p.change(p.with(""))
+	p.logged("queue_removed")
+	assert.Less(t, done().Tally.Done, int64(messages), "it stands still")
+
+	p.change(p.with("sink: other"))
+	require.Eventually(t, func() bool { return done().State == job.Done }, 2*patience, 50*time.Millisecond)
+	tally := done().Tally
+	assert.Equal(t, job.Tally{Matched: messages, Done: messages}, tally)
+	p.schedule("now", 0)
+	require.Eventually(t, func() bool {
+		stats, err := third(p).StatsOfAll(t.Context())
+		require.NoError(t, err)
+		return stats.HeldShards() == 2 && len(stats.Paused) == 1
+	}, patience, 10*time.Millisecond)
+	assert.Empty(t, p.other.published, "it is paused")
+	_, err = p.Used()["third"].Resume(t.Context(), "")
+	require.NoError(t, err)
+	assert.Equal(t, "now", next(t, p.other))
+	require.NoError(t, p.Stop(t.Context()))
 }
