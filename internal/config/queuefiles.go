@@ -221,7 +221,9 @@ func (c *Config) parts(in Included, before *Config) (parts []*part) {
 		parts = append(parts, p)
 	}
 	for _, p := range parts {
-		c.findFixed(p, before)
+		if len(p.problems.list) == 0 {
+			c.findFixed(p, before)
+		}
 		if len(p.problems.list) > 0 {
 			p.keep(before)
 		}

@@ -89,6 +89,7 @@ queues:
 
 	var printed strings.Builder
 	require.NoError(t, cfg.Print(&printed))
+	assert.NotContains(t, printed.String(), "queue_files", "or they would be declared twice")
 	again, err := Parse([]byte(printed.String()), nil)
 	require.NoError(t, err)
 	assert.Equal(t, cfg.Queues, again.Queues, "what is printed is all that is in force")
@@ -214,6 +215,23 @@ func TestTwoFilesWithOneQueue(t *testing.T) {
 	assert.Equal(t, []string{"new", "of-a", "one"}, queues(next))
 }
 
+// TestAFileThatGoesBack is in the way of another, which then goes back, too.
+func TestAFileThatGoesBack(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t, "")
+	f.write("teams/a.yaml", "queues: {of-a: {sink: events}}")
+	f.write("teams/c.yaml", "queues: {one: {sink: events}}")
+	cfg := f.load()
+	f.write("teams/a.yaml", "queues: {of-a: {sink: events}, one: {sink: other}}")
+	f.write("teams/c.yaml", "queues: {own: {sink: events}}")
+	next := cfg.With(cfg.Include())
+	assert.Equal(t, []string{
+		"teams/a.yaml: line 1: queues.one: is declared in teams/c.yaml, too",
+		"teams/c.yaml: line 1: queues.own: is declared in bridge.yaml, too",
+	}, f.errors(next))
+	assert.Equal(t, cfg.Queues, next.Queues)
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -289,4 +307,6 @@ func TestQueueFilesBesideAnOutbox(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Changes{Keys: []string{"queues.a.rate.messages"}, Changed: []string{"a"}}, changes)
 	assert.Empty(t, f.errors(f.load()))
+	f.write("teams/b.yaml", "queues: [")
+	assert.Len(t, f.errors(cfg.With(cfg.Include())), 2, "what it declares is not known")
 }
