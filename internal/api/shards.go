@@ -52,7 +52,7 @@ func (s *shards) showShards(ctx context.Context, in *QueueParam) (*shardsOutput,
 // InstanceView is a bridge as the others see it.
 type InstanceView struct {
 	Instance string           `json:"instance"`
-	Boot     string           `json:"boot" doc:"Distinguishes it from an earlier process of that name."`
+	Boot     string           `json:"boot" doc:"Distinguishes it from an earlier process of that name. A queue that the process has started again has another one."`
 	Heard    string           `json:"heard_at" format:"date-time" doc:"Its last heartbeat, by Redis' clock. A dead one is listed for a while."`
 	Silent   float64          `json:"silent_s" doc:"Seconds since its last heartbeat."`
 	Shards   map[string][]int `json:"shards" nullable:"false" doc:"The shards that it polls, by queue; null for a queue if they are not known."`

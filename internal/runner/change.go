@@ -71,8 +71,7 @@ func (set *Queues) Change(next *config.Config, changes config.Changes) error {
 	all.Config, next = &named, &named
 	made := map[string]*queue{}
 	for _, name := range slices.Concat(changes.Added, changes.Restarted) {
-		// The claims of one that ran before under this name are not its own, as after a restart of the bridge.
-		all.Instance = message.NewInstance(next.Instance)
+		all.Instance = set.identity(name)
 		q, err := newQueue(all, set, name)
 		if err != nil {
 			return fmt.Errorf("queue %s: %w", name, err)
@@ -90,6 +89,16 @@ func (set *Queues) Change(next *config.Config, changes config.Changes) error {
 	}
 	set.show()
 	return nil
+}
+
+// identity is that of a queue that is to start. The claims of one that ran before under its name are not
+// its own, as after a restart of the bridge.
+func (set *Queues) identity(name string) string {
+	if set.ran[name] {
+		return message.NewInstance(set.config.Config.Instance)
+	}
+	set.ran[name] = true
+	return set.config.Instance
 }
 
 // replace has a queue follow the one of that name; nil removes it.

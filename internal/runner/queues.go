@@ -59,6 +59,7 @@ type Queues struct {
 	mu     sync.Mutex
 	config Config // Config.Config is the one in force
 	places map[string]*place
+	ran    map[string]bool // names of the queues that have run as config.Instance
 	ctx    context.Context //nolint:containedctx // Queues that come later run in it. It is nil until Start.
 	// stopped: nothing starts any more.
 	stopped  bool
@@ -71,7 +72,7 @@ func NewQueues(cfg Config) (*Queues, error) {
 		windows: map[string]*window.Window{}, batcher: conn.NewBatcher(cfg.Redis),
 		memory: upkeep.NewMemory(cfg.Redis, cfg.Metrics), hints: hints.New(cfg.Redis),
 		gate:   health.NewGate(cfg.Redis, cfg.Health, cfg.Logger.With("instance", cfg.Config.Instance)),
-		config: cfg, places: map[string]*place{},
+		config: cfg, places: map[string]*place{}, ran: map[string]bool{},
 	}
 	for sink := range cfg.Config.Sinks {
 		set.windows[sink] = window.New()
@@ -82,7 +83,7 @@ func NewQueues(cfg Config) (*Queues, error) {
 		if err != nil {
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
-		set.places[name] = &place{running: q}
+		set.places[name], set.ran[name] = &place{running: q}, true
 	}
 	set.show()
 	return set, nil

@@ -87,7 +87,7 @@ func newWorld(t *testing.T, auth func(w *world) string) *world {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	logger := slog.New(slog.NewTextHandler(io.MultiWriter(w.log, t.Output()), nil))
-	load := func() (*config.Config, error) {
+	load := func(*config.Config) (*config.Config, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.next, nil
