@@ -182,6 +182,11 @@ func TestStopWhileItDrains(t *testing.T) {
 	p.change(p.with("sink: other"))
 	stopped := make(chan error)
 	go func() { stopped <- p.Stop(t.Context()) }()
+	require.Eventually(t, func() bool {
+		beats, _, err := inspect.NewAdmin(store.New(p.rdb, p.prefix, "orders")).Instances(t.Context())
+		require.NoError(t, err)
+		return len(beats) == 0
+	}, patience, 10*time.Millisecond, "the others have drained")
 	close(p.broker.hold)
 	require.NoError(t, <-stopped)
 	assert.Zero(t, p.count("starts again")+p.count("queue_removed"), "either has come before the stop")
