@@ -66,7 +66,7 @@ func (f *forecasts) showDemand(ctx context.Context, in *demandInput) (*demandOut
 	if err != nil {
 		return nil, invalid("within", fmt.Sprintf("within %.64q %v", in.Within, err))
 	}
-	demand, err := f.config.Queues[in.Queue].Demand(ctx, within)
+	demand, err := queuesOf(ctx)[in.Queue].Demand(ctx, within)
 	if err != nil {
 		return nil, err
 	}
