@@ -205,6 +205,7 @@ var queriesOfBoth = []query{
 	{"/queues/orders/messages/dead-1", "dead show --queue orders --id dead-1", ""},
 	{"/queues/orders/messages/ended", "get --queue orders --id ended", ""},
 	{"/queues/orders/forecast?step=1h&from=2031-01-01T00:00:00Z&to=2031-01-02T00:00:00Z", "forecast --queue orders --step 1h --from 2031-01-01T00:00:00Z --to 2031-01-02T00:00:00Z", ""},
+	{"/queues/orders/demand?within=87600h", "forecast --queue orders --within 87600h", ""},
 	{"/inlets", "inlets --url URL", "inlets"},
 	{"/jobs", "jobs list --queue orders", "jobs"},
 	{"/jobs/JOB", "jobs show --queue orders JOB", ""},

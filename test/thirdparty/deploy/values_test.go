@@ -166,8 +166,9 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		assert.ErrorContains(t, err, want, change)
 	}
 	_, err := template(t, map[string]any{})
-	require.ErrorContains(t, err, "queues")
-	assert.ErrorContains(t, err, "sinks")
+	require.ErrorContains(t, err, "sinks")
+	_, err = template(t, map[string]any{"config": map[string]any{"sinks": map[string]any{"events": map[string]any{"type": "nats", "url": "nats://nats:4222"}}}})
+	assert.ErrorContains(t, err, "give config.queues")
 }
 
 // TestMigration: the Job needs nothing of what is installed after it, and its variables are

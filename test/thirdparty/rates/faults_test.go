@@ -244,6 +244,14 @@ var faults = map[string]fault{
 		},
 		fires: []string{"DelaybridgeIssuerDown"},
 	},
+	"a queue file is wrong": {
+		with: func(f *fleet) { f.teams = f.t.TempDir() },
+		strike: func(a *alarms) {
+			require.NoError(a.t, os.WriteFile(filepath.Join(a.teams, "shop.yaml"), []byte("queues: {carts: {sink: nowhere}}\n"), 0o600))
+			a.shows("delaybridge_queue_files_wrong", exactly(1))
+		},
+		fires: []string{"DelaybridgeQueueFileWrong"},
+	},
 	"the database is away": {
 		with: func(f *fleet) {
 			outboxed(f)

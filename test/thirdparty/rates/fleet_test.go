@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +55,7 @@ type fleet struct {
 	keys          string // more of the queue's configuration
 	auth          string // admin.auth of it; empty: nobody needs a credential
 	issuerKeys    string // the file with the keys of an issuer, where auth names one
+	teams         string // the folder of the queue files; empty: there are none
 	rdb           redis.UniversalClient
 	db            *sql.DB
 	js            jetstream.JetStream
@@ -108,6 +111,9 @@ drain_timeout: 5s
 	if f.database != "" {
 		text += fmt.Sprintf("outbox: {driver: postgres, dsn: %q}\n", f.database)
 	}
+	if f.teams != "" {
+		text += fmt.Sprintf("queue_files: {teams: {files: [%q]}}\n", filepath.Join(f.teams, "*.yaml"))
+	}
 	cfg, err := config.Parse([]byte(text), nil)
 	require.NoError(f.t, err)
 	return cfg
@@ -122,7 +128,10 @@ func (f *fleet) start(name string) {
 	ended := make(chan error, 1)
 	cfg := f.config(name)
 	logger := slog.New(slog.NewTextHandler(f.t.Output(), nil)).With("of", name)
-	go func() { ended <- app.Run(ctx, cfg, logger, app.AdminListener(listener)) }()
+	again := func(inForce *config.Config) (*config.Config, error) { return inForce, nil }
+	go func() {
+		ended <- app.Run(ctx, cfg, logger, app.AdminListener(listener), app.Reload(make(chan os.Signal), again))
+	}()
 	f.addresses[name] = listener.Addr().String()
 	f.stops[name] = func() {
 		delete(f.addresses, name)

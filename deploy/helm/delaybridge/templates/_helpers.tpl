@@ -42,6 +42,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if or .Values.config.instance $admin.listen $admin.probes -}}
 {{- fail "config.instance, config.admin.listen and config.admin.probes are set by the chart" -}}
 {{- end -}}
+{{- if not (or .Values.config.queues .Values.config.queue_files) -}}
+{{- fail "give config.queues, or config.queue_files" -}}
+{{- end -}}
 {{- if .Values.service.enabled -}}
 {{- $auth := $admin.auth | default dict -}}
 {{- $onlyClients := and (dig "tls" "client_ca_file" "" $admin) (ne (dig "tls" "client_certs" "required" $admin) "optional") -}}
