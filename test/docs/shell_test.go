@@ -24,7 +24,7 @@ import (
 )
 
 // patience is for what comes by itself: a start, a figure that changes. No command takes as long.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // shell is a reader's: one for a page, in a folder of its own, with the bridge in its PATH.
 type shell struct {
