@@ -56,27 +56,33 @@ func (p *place) advance() *queue {
 // leftTimeout bounds how long a queue's messages are counted when it is removed.
 const leftTimeout = 5 * time.Second
 
-// Change puts another configuration in force, which differs in these changes. It does not wait for the
-// queues that drain. An error means that nothing has changed.
-func (set *Queues) Change(next *config.Config, changes config.Changes) error {
+// Prepare makes what another configuration needs, which differs in these changes, without I/O, and returns what puts it in
+// force. That does not wait for the queues that drain. An error, and a configuration that is not put in force, change nothing.
+func (set *Queues) Prepare(next *config.Config, changes config.Changes) (commit func(), err error) {
 	set.mu.Lock()
-	defer set.mu.Unlock()
-	if set.stopped {
-		return nil
-	}
 	all := set.config
+	set.mu.Unlock()
 	// One that gives no name has got another one.
 	named := *next
 	named.Instance = all.Config.Instance
-	all.Config, next = &named, &named
+	all.Config = &named
 	made := map[string]*queue{}
 	for _, name := range slices.Concat(changes.Added, changes.Restarted) {
-		all.Instance = set.identity(name)
-		q, err := newQueue(all, set, name)
-		if err != nil {
-			return fmt.Errorf("queue %s: %w", name, err)
+		// The claims of one that ran before under this name are not its own, as after a restart of the bridge.
+		all.Instance = message.NewInstance(named.Instance)
+		if made[name], err = newQueue(all, set, name); err != nil {
+			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
-		made[name] = q
+	}
+	return func() { set.change(&named, changes, made) }, nil
+}
+
+// change puts a configuration in force, with the queues that were made for it.
+func (set *Queues) change(next *config.Config, changes config.Changes, made map[string]*queue) {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	if set.stopped {
+		return
 	}
 	set.config.Config = next
 	for _, name := range slices.Concat(changes.Added, changes.Restarted, changes.Removed) {
@@ -88,17 +94,6 @@ func (set *Queues) Change(next *config.Config, changes config.Changes) error {
 		set.places[name].newest().change(&cfg)
 	}
 	set.show()
-	return nil
-}
-
-// identity is that of a queue that is to start. The claims of one that ran before under its name are not
-// its own, as after a restart of the bridge.
-func (set *Queues) identity(name string) string {
-	if set.ran[name] {
-		return message.NewInstance(set.config.Config.Instance)
-	}
-	set.ran[name] = true
-	return set.config.Instance
 }
 
 // replace has a queue follow the one of that name; nil removes it.

@@ -35,6 +35,18 @@ func (p *process) with(third string) *config.Config {
 	return p.parse(p.config.Redis.URL, p.config.Prefix, orders, "info")
 }
 
+// holding is a process whose third queue waits for the broker's answer to a message, until hold is closed.
+func holding(t *testing.T) *process {
+	t.Helper()
+	p := newProcess(t, testenv.Redis(t), "", "")
+	p.broker.hold = make(chan struct{})
+	p.Start(t.Context())
+	p.change(p.with("sink: events"))
+	p.schedule("held", 0)
+	require.Equal(t, "held", next(t, p.broker))
+	return p
+}
+
 // schedule schedules a message in the third queue as soon as that has been made.
 func (p *process) schedule(id string, after time.Duration) {
 	p.t.Helper()
@@ -140,12 +152,7 @@ func TestQueueComesAndGoes(t *testing.T) {
 // flight is published once.
 func TestChangesWhileItDrains(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t, testenv.Redis(t), "", "")
-	p.broker.hold = make(chan struct{})
-	p.Start(t.Context())
-	p.change(p.with("sink: events"))
-	p.schedule("held", 0)
-	assert.Equal(t, "held", next(t, p.broker))
+	p := holding(t)
 	for _, third := range []string{"", "sink: events, topics: [t]", "", "sink: other", "sink: other, owner: ann"} {
 		p.change(p.with(third))
 	}
@@ -173,12 +180,7 @@ func TestChangesWhileItDrains(t *testing.T) {
 // starts again.
 func TestStopWhileItDrains(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t, testenv.Redis(t), "", "")
-	p.broker.hold = make(chan struct{})
-	p.Start(t.Context())
-	p.change(p.with("sink: events"))
-	p.schedule("held", 0)
-	assert.Equal(t, "held", next(t, p.broker))
+	p := holding(t)
 	p.change(p.with("sink: other"))
 	stopped := make(chan error)
 	go func() { stopped <- p.Stop(t.Context()) }()

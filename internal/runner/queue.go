@@ -90,8 +90,7 @@ func newQueue(all Config, set *Queues, name string) (*queue, error) {
 		// It shares no pipelines with the pollers.
 		Store: store.NewWithTimeout(all.Redis, all.Config.Prefix, name, all.Config.Redis.Timeout).WithDurability(cfg.Confirmation()),
 	}
-	all.Metrics.AddQueue(name)
-	q.follow(&cfg)
+	q.inForce.Store(&cfg)
 	q.jobs = jobs.New(job.New(q.store), all.Instance, q.logger)
 	q.recurring = recurring.New(name, storerecurring.New(q.store, cfg.Confirmation()), q.isFirst, all.Metrics, q.logger)
 	q.member = membership.New(membership.Config{
@@ -186,6 +185,8 @@ func policy(cfg *config.Queue) poller.Policy {
 
 // start begins in the background: an unreachable Redis is no reason to fail.
 func (q *queue) start(ctx context.Context) {
+	q.metrics.AddQueue(q.store.Name())
+	q.follow(q.inForce.Load())
 	ctx, q.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	q.done.Go(func() {
 		if err := q.run(ctx); err != nil {

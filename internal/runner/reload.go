@@ -108,12 +108,14 @@ func (r *Reloader) take(next *config.Config) (config.Changes, error) {
 	if err != nil {
 		return changes, err
 	}
+	commit, err := r.config.Queues.Prepare(next, changes)
+	if err != nil {
+		return changes, err
+	}
 	if err := r.config.Guard.Change(next.Admin.Auth.Settings()); err != nil {
 		return changes, err
 	}
-	if err := r.config.Queues.Change(next, changes); err != nil {
-		return changes, err
-	}
+	commit()
 	if r.config.Level != nil && next.Log.Level != r.inForce.Log.Level {
 		r.config.Level.Configure(next.Log.Level)
 	}

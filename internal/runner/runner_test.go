@@ -76,7 +76,9 @@ func (p *process) change(next *config.Config) {
 	p.t.Helper()
 	changes, err := p.config.Changes(next)
 	require.NoError(p.t, err)
-	require.NoError(p.t, p.Change(next, changes))
+	commit, err := p.Prepare(next, changes)
+	require.NoError(p.t, err)
+	commit()
 	p.config = next
 }
 
