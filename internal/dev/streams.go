@@ -78,6 +78,9 @@ func startStreamMaker(ctx context.Context, s *natsServer, clock *Clock, onPublis
 		return nil, err
 	}
 	sub, err := conn.SubscribeSync(">")
+	if err == nil {
+		err = conn.FlushTimeout(apiTimeout) // What is published from now on is seen.
+	}
 	if err != nil {
 		conn.Close()
 		return nil, err

@@ -101,11 +101,14 @@ func consume(t *testing.T, w *trial.World) {
 // ended is what the ledger and the counters say when nothing is left to be done.
 func ended(t *testing.T, w *trial.World) (trial.Report, trial.Totals) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	_, err := w.Drained(ctx) // What has arrived is settled a moment later.
+	assert.NoError(t, err, "left behind")
 	report := w.Ledger.Report()
 	totals, err := w.Totals(t.Context())
 	require.NoError(t, err)
 	t.Log(report)
-	assert.Zero(t, totals.Waiting+totals.InFlight, "left behind")
 	return report, totals
 }
 

@@ -105,7 +105,8 @@ def test_a_reminder_comes_unless_it_is_moved_or_cancelled(http: httpx.Client, ar
 
 def test_the_reminder_decides(app: FastAPI, http: httpx.Client) -> None:
     reminders: Reminders = app.state.reminders
-    soon = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(hours=1)
+    # So far off that the bridge, whose clock other tests move by hours, does not publish it beside us.
+    soon = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(days=30)
     made = reminders.create("call Ann", soon)
     assert reminders.remind("uid-1", made.id, soon)
     assert not reminders.remind("uid-1", made.id, soon), "a copy"
