@@ -56,5 +56,5 @@ func provideOutboxes(lc fx.Lifecycle, cfg *config.Config, queues *runner.Queues,
 }
 
 func provideInlets(cfg *config.Config, queues *runner.Queues, sinks sinkSet, metrics *telemetry.Metrics, logger *slog.Logger) (*runner.Inlets, error) {
-	return runner.NewInlets(runner.InletsConfig{Config: cfg, Queues: queues.Used(), Sinks: sinks, Metrics: metrics, Logger: logger})
+	return runner.NewInlets(runner.InletsConfig{Config: cfg, Queues: queues, Sinks: sinks, Metrics: metrics, Logger: logger})
 }

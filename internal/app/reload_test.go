@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -10,9 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/delay/outbox/schema"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/engine/compensation"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
@@ -73,6 +80,88 @@ func TestReloadWhileStarting(t *testing.T) {
 	says("changed=[]", 1)
 	give(parse(t, reloadConfig, ", park_patience: 2h", "info", ""))
 	says(changed, 2)
+	cancel()
+	require.NoError(t, <-ended)
+}
+
+// TestQueueStartsAgainWithItsInletAndOutbox: the queue that an inlet, rows and compensation messages name starts again
+// while they go on, each done once.
+func TestQueueStartsAgainWithItsInletAndOutbox(t *testing.T) {
+	t.Parallel()
+	dsn := testenv.Postgres(t)
+	d := newDatabaseFirst(t, schema.Postgres, dsn, "")
+	d.migrate()
+	stream := "s-" + d.topic
+	_, err := d.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{d.topic + "-in"}})
+	require.NoError(t, err)
+	configured := func(orders string) *config.Config {
+		return parse(t, `
+prefix: %s
+redis: {url: %q}
+queues: {orders: {shards: 2, sink: events, compensation: %s-c%s}}
+sinks: {events: {type: nats, url: %q}}
+outbox: {driver: postgres, dsn: %q}
+inlets: {in: {sink: events, from: {stream: %s, subject: %s-in}, queue: orders, topic: %s}}
+admin: {listen: %q}
+`, d.config.Prefix, testenv.Redis(t), d.topic, orders, testenv.NATS(t), dsn, stream, d.topic, d.topic, d.config.Admin.Listen)
+	}
+	asked, loads := make(chan os.Signal), make(chan *config.Config, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, configured(""), slog.New(d.logs), Reload(asked, func(*config.Config) (*config.Config, error) { return <-loads, nil }))
+	}()
+	compensate := func(queue, topic, id string) {
+		t.Helper()
+		body, err := compensation.Encode(&compensation.Message{
+			Kind: compensation.KindMessage, Queue: queue, ID: id, Topic: d.topic, Token: "~" + testenv.Name(t, "t")[:15],
+			DueAt: time.Now(), ValidUntil: time.Now().Add(time.Hour),
+		})
+		require.NoError(t, err)
+		d.eventually("there is a consumer's stream", func() bool {
+			_, err := d.js.Publish(t.Context(), topic, body)
+			return err == nil
+		})
+	}
+	each := func(round string) {
+		t.Helper()
+		_, err := d.js.PublishMsg(t.Context(), &nats.Msg{Subject: d.topic + "-in", Header: nats.Header{"Delay-Id": {"inlet-" + round}, "Delay-In": {"0s"}}, Data: []byte("b")})
+		require.NoError(t, err)
+		compensate("orders", d.topic+"-c", "compensated-"+round)
+		d.commit(func(tx *sql.Tx) { d.schedule(tx, "row-"+round, delay.After(0)) })
+		for _, id := range []string{"inlet-", "compensated-", "row-"} {
+			d.eventually(id+round+" arrives", func() bool { return d.got.of(id+round) == 1 })
+		}
+		d.becomes(delay.Ref{ID: "row-" + round, Key: "k"}, "schedule published")
+	}
+	each("first")
+	changes := []string{", history: {count: 10}", fmt.Sprintf(", max_message: 1KiB}, mails: {sink: events, compensation: %s-m", d.topic)}
+	for i, change := range changes {
+		loads <- configured(change)
+		select {
+		case asked <- syscall.SIGHUP:
+		case <-time.After(time.Minute):
+			require.Fail(t, "nobody listens")
+		}
+		each(fmt.Sprint("during-", i))
+		d.eventually("it starts again", func() bool { return d.logs.count("queue_restarted") == i+1 })
+		each(fmt.Sprint("after-", i))
+	}
+	compensate("mails", d.topic+"-m", "of another queue")
+	d.eventually("it arrives", func() bool { return d.got.of("of another queue") == 1 })
+	large := strings.Repeat("x", 2000) // is refused by the settings in force
+	_, err = d.js.PublishMsg(t.Context(), &nats.Msg{Subject: d.topic + "-in", Header: nats.Header{"Delay-Id": {"large"}, "Delay-In": {"0s"}}, Data: []byte(large)})
+	require.NoError(t, err)
+	d.eventually("the inlet refuses it", func() bool {
+		return d.metric(`delaybridge_inlet_messages_total{inlet="in",op="schedule",result="invalid"}`) == 1
+	})
+	row := delay.Ref{ID: "large", Key: "k"}
+	d.commit(func(tx *sql.Tx) {
+		_, err := d.box.Schedule(t.Context(), tx, "orders", delay.Message{ID: row.ID, Key: row.Key, Topic: d.topic, Body: []byte(large)}, delay.After(0))
+		require.NoError(t, err)
+	})
+	d.becomes(row, "schedule refused")
 	cancel()
 	require.NoError(t, <-ended)
 }

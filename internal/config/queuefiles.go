@@ -221,9 +221,6 @@ func (c *Config) parts(in Included, before *Config) (parts []*part) {
 		parts = append(parts, p)
 	}
 	for _, p := range parts {
-		if len(p.problems.list) == 0 {
-			c.findFixed(p, before)
-		}
 		if len(p.problems.list) > 0 {
 			p.keep(before)
 		}
@@ -274,32 +271,6 @@ func (c *Config) mainFile() string {
 		return "the main file"
 	}
 	return c.origin.path
-}
-
-// findFixed finds changes of queues that need a restart of the bridge.
-func (c *Config) findFixed(p *part, before *Config) {
-	if before.Queues == nil { // At a start all is new.
-		return
-	}
-	refuse := func(name, what string) {
-		if why := fixed(before, c, name); why != "" {
-			p.problems.add("queues."+name, "%s: %s", what, why)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.queues)) {
-		old, isThere := before.Queues[name]
-		switch queue := p.queues[name]; {
-		case !isThere:
-			refuse(name, "a new queue needs a restart of the bridge")
-		case len(fixedKeys(old, queue)) > 0:
-			refuse(name, "another "+strings.Join(fixedKeys(old, queue), ", ")+" needs a restart of the bridge")
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(before.from)) {
-		if _, stays := p.queues[name]; !stays && before.from[name].path == p.path {
-			refuse(name, "its removal needs a restart of the bridge")
-		}
-	}
 }
 
 // decodeQueues reads one file of all.

@@ -46,11 +46,8 @@ func (c *Config) Changes(next *Config) (changes Changes, err error) {
 		if isChangeable(key) {
 			continue
 		}
-		name, isQueue := queueOf(key)
-		if !isQueue {
+		if !strings.HasPrefix(key, "queues.") { // A queue can start again while the others run.
 			fixedOnes = append(fixedOnes, key)
-		} else if why := fixed(c, next, name); why != "" {
-			fixedOnes = append(fixedOnes, key+" ("+why+")")
 		}
 	}
 	if len(fixedOnes) > 0 {
@@ -75,23 +72,6 @@ func (c *Config) Changes(next *Config) (changes Changes, err error) {
 	return changes, nil
 }
 
-// fixed says why a queue can be added, removed or started again only with the whole bridge; empty if
-// it can be while the others run.
-func fixed(inForce, next *Config, name string) string {
-	for _, outbox := range slices.Sorted(maps.Keys(inForce.Outbox)) {
-		return "outbox " + outbox + " takes rows for it"
-	}
-	for _, inlet := range slices.Sorted(maps.Keys(inForce.Inlets)) {
-		if inForce.Inlets[inlet].Queue == name {
-			return "inlet " + inlet + " names it"
-		}
-	}
-	if inForce.CompensationTopic(name) != "" || next.CompensationTopic(name) != "" {
-		return "it has a compensation topic"
-	}
-	return ""
-}
-
 // fixedKeys are the keys of a queue that differ and cannot change while it runs.
 func fixedKeys(a, b Queue) (keys []string) {
 	const queue = "queues.one"
@@ -101,13 +81,6 @@ func fixedKeys(a, b Queue) (keys []string) {
 		}
 	})
 	return keys
-}
-
-// queueOf is the queue of a key's path. Names of queues have no dots.
-func queueOf(key string) (name string, isQueue bool) {
-	rest, isQueue := strings.CutPrefix(key, "queues.")
-	name, _, _ = strings.Cut(rest, ".")
-	return name, isQueue
 }
 
 func isChangeable(key string) bool {

@@ -77,18 +77,12 @@ func TestChangesOfTheQueues(t *testing.T) {
 // TestChangesThatNeedARestart are named, whatever else has changed.
 func TestChangesThatNeedARestart(t *testing.T) {
 	t.Parallel()
-	const (
-		outbox = `outbox: {driver: postgres, dsn: "postgres://h/d"}`
-		inlet  = "inlets: {in: {sink: events, from: {stream: S, subject: in}, queue: orders}}"
-	)
+	const outbox = `outbox: {driver: postgres, dsn: "postgres://h/d"}`
 	for name, c := range map[string]struct{ always, queue, log, more, want string }{
-		"of the process":    {"", "", "", "drain_timeout: 7s\nprefix: other", "prefix, drain_timeout"},
-		"of the log":        {"", "", ", format: json", "", "log.format"},
-		"the name":          {"", "", "", "instance: other", "instance"},
-		"an outbox":         {"", "", "", outbox, "outbox.default"},
-		"beside an outbox":  {outbox, ", shards: 3}, third: {sink: events", "", "", "queues.orders.shards (outbox default takes rows for it), queues.third (outbox default takes rows for it)"},
-		"behind an inlet":   {inlet, ", topics: [t]", "", "", "queues.orders.topics (inlet in names it)"},
-		"its compensations": {"", ", compensation: c", "", "", "queues.orders.compensation (it has a compensation topic)"},
+		"of the process": {"", "", "", "drain_timeout: 7s\nprefix: other", "prefix, drain_timeout"},
+		"of the log":     {"", "", ", format: json", "", "log.format"},
+		"the name":       {"", "", "", "instance: other", "instance"},
+		"an outbox":      {"", "", "", outbox, "outbox.default"},
 	} {
 		before, next := reloaded(t, "", "info", c.always), reloaded(t, everyChange+c.queue, "debug"+c.log, c.always+"\n"+c.more)
 		changes, err := before.Changes(next)

@@ -58,6 +58,7 @@ const leftTimeout = 5 * time.Second
 
 // Prepare makes what another configuration needs, which differs in these changes, without I/O, and returns what puts it in
 // force. That does not wait for the queues that drain. An error, and a configuration that is not put in force, change nothing.
+// Outboxes and inlets that were made for these queues follow.
 func (set *Queues) Prepare(next *config.Config, changes config.Changes) (commit func(), err error) {
 	set.mu.Lock()
 	all := set.config
@@ -74,17 +75,38 @@ func (set *Queues) Prepare(next *config.Config, changes config.Changes) (commit 
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
 	}
-	return func() { set.change(&named, changes, made) }, nil
+	following, err := set.prepareFollowers(&named, slices.Concat(changes.Removed, changes.Restarted), made)
+	if err != nil {
+		return nil, err
+	}
+	return func() { set.change(&named, changes, made, following) }, nil
+}
+
+// prepareFollowers has those that work for the queues make what they need for others. What it returns has them follow, and does not block.
+func (set *Queues) prepareFollowers(next *config.Config, gone []string, come map[string]*queue) (follow func(), err error) {
+	outboxes, inlets := func() {}, func() {}
+	if set.outboxes != nil {
+		if outboxes, err = set.outboxes.prepare(next, gone, come); err != nil {
+			return nil, err
+		}
+	}
+	if set.inlets != nil {
+		if inlets, err = set.inlets.prepare(next, come); err != nil {
+			return nil, err
+		}
+	}
+	return func() { outboxes(); inlets() }, nil
 }
 
 // change puts a configuration in force, with the queues that were made for it.
-func (set *Queues) change(next *config.Config, changes config.Changes, made map[string]*queue) {
+func (set *Queues) change(next *config.Config, changes config.Changes, made map[string]*queue, follow func()) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	if set.stopped {
 		return
 	}
 	set.config.Config = next
+	follow()
 	for _, name := range slices.Concat(changes.Added, changes.Restarted, changes.Removed) {
 		set.replace(name, made[name])
 	}
@@ -129,6 +151,9 @@ func (set *Queues) leave(ctx context.Context, name string, p *place) {
 	var left []any
 	if set.isRemoved(p) {
 		left = old.left(ctx)
+		if set.outboxes != nil {
+			set.outboxes.flush(ctx)
+		}
 	}
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -138,6 +163,9 @@ func (set *Queues) leave(ctx context.Context, name string, p *place) {
 	next := p.advance()
 	if next == nil {
 		delete(set.places, name)
+		if set.outboxes != nil {
+			set.outboxes.removed(name)
+		}
 		set.config.Metrics.RemoveQueue(name)
 		old.logger.Warn("queue removed; its messages stay in redis and are published when it comes back", append([]any{"event", "queue_removed"}, left...)...)
 		return

@@ -6,34 +6,62 @@ import (
 	"fmt"
 
 	"github.com/delaybridge/delaybridge/internal/compensation/consumer"
+	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/outbox/relay"
 	"github.com/delaybridge/delaybridge/internal/sinks/source"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
 
-// newConsumers makes a consumer of compensation messages for each queue that has a topic
-// for them. Each runs until its ctx ends, through every outage.
-func newConsumers(p OutboxesConfig, rows consumer.Rows) (consumers []func(ctx context.Context), err error) {
-	for _, q := range p.Queues.all() {
+// compensator consumes the compensation messages of a queue.
+type compensator struct {
+	run func(ctx context.Context) // until ctx ends, through every outage
+	// Of one that runs.
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// newConsumers makes a consumer for each of the queues that has a topic for compensation messages.
+func (set *Outboxes) newConsumers(cfg *config.Config, queues []*queue) (consumers map[string]*compensator, err error) {
+	consumers = map[string]*compensator{}
+	p := set.config
+	for _, q := range queues {
 		name := q.store.Name()
-		topic := p.Config.CompensationTopic(name)
+		topic := cfg.CompensationTopic(name)
 		if topic == "" {
 			continue
 		}
 		sink := q.inForce.Load().Sink
 		logger := p.Logger.With("queue", name, "sink", sink)
 		writer := consumer.NewWriter(consumer.WriterConfig{
-			Store: q.store.Rows(), Rows: rows, Dead: p.Sinks[sink], Topic: topic, Observer: compensationCounter{p.Metrics}, Logger: logger,
+			Store: q.store.Rows(), Rows: set.rows(), Dead: p.Sinks[sink], Topic: topic, Observer: compensationCounter{p.Metrics}, Logger: logger,
 		})
-		messages, err := p.Config.Sinks[sink].Source("delaybridge-compensation-"+name, source.Options{
-			Topic: topic, Group: source.Group(p.Config.Prefix, name), Ready: writer.Ready, Logger: logger,
+		messages, err := cfg.Sinks[sink].Source("delaybridge-compensation-"+name, source.Options{
+			Topic: topic, Group: source.Group(cfg.Prefix, name), Ready: writer.Ready, Logger: logger,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("compensations of queue %s: %w", name, err)
 		}
-		consumers = append(consumers, func(ctx context.Context) { messages.Run(ctx, writer.Handle) })
+		consumers[name] = &compensator{run: func(ctx context.Context) { messages.Run(ctx, writer.Handle) }}
 	}
 	return consumers, nil
+}
+
+// consume runs a consumer, as soon as the one before it has ended, which was told to; nil: there is none.
+func (set *Outboxes) consume(c, before *compensator) {
+	if set.taking == nil { // Start does it.
+		return
+	}
+	var ctx context.Context
+	ctx, c.stop = context.WithCancel(set.taking)
+	c.ended = make(chan struct{})
+	set.consuming.Go(func() {
+		defer close(c.ended)
+		defer c.stop()
+		if before != nil {
+			<-before.ended
+		}
+		c.run(ctx)
+	})
 }
 
 // compensationCounter counts for the metrics.

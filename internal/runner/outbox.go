@@ -27,12 +27,12 @@ const (
 	unfitSaid = 10 * time.Minute
 )
 
-// outboxRunnerner runs the relay of one outbox, and its auditor. It owns the
+// outboxRunner runs the relay of one outbox, and its auditor. It owns the
 // goroutines that run starts.
 type outboxRunner struct {
 	name     string
 	config   config.Outbox
-	queues   []*queue
+	all      OutboxesConfig
 	database *table.Database
 	relay    *relay.Relay
 	auditor  *auditor.Auditor
@@ -42,7 +42,7 @@ type outboxRunner struct {
 
 func newOutboxRunner(p OutboxesConfig, clock *redisClock, name string) (*outboxRunner, error) {
 	cfg := p.Config.Outbox[name]
-	r := &outboxRunner{name: name, config: cfg, queues: p.Queues.all(), logger: p.Logger.With("outbox", name)}
+	r := &outboxRunner{name: name, config: cfg, all: p, logger: p.Logger.With("outbox", name)}
 	var err error
 	r.database, err = table.Open(table.Config{
 		Dialect: cfg.Driver, Source: cfg.Source(), Table: cfg.Table, Connections: connections(cfg), Discard: cfg.Keep < time.Millisecond,
@@ -51,13 +51,9 @@ func newOutboxRunner(p OutboxesConfig, clock *redisClock, name string) (*outboxR
 		return nil, err
 	}
 	r.metrics = p.Metrics.AddOutbox(name, func() error { return r.relay.State() })
-	queues := make([]outbox.Queue, len(r.queues))
-	for i, q := range r.queues {
-		queues[i] = q.asOutbox(p.sinkOf(q))
-	}
 	r.relay, err = relay.New(relay.Config{
-		Database: r.database, Queues: queues, Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond), KeepOperations: cfg.KeepOperations,
-		Batch: cfg.Batch, Lanes: cfg.Relays, Mine: r.queues[0].isFirst, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
+		Database: r.database, Queues: r.relayed(p.Queues.all()), Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond), KeepOperations: cfg.KeepOperations,
+		Batch: cfg.Batch, Lanes: cfg.Relays, Mine: func() bool { return p.Queues.all()[0].isFirst() }, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
 	})
 	return r, err
 }
@@ -74,18 +70,36 @@ func (r *outboxRunner) audit(p OutboxesConfig, all []*outboxRunner, settling *se
 			others = append(others, o.database)
 		}
 	}
-	queues := make([]auditor.Queue, len(r.queues))
-	for i, q := range r.queues {
-		queues[i] = auditor.Queue{
-			Queue: q.asOutbox(p.sinkOf(q)), Mine: q.isFirst,
-		}
-	}
 	r.auditor, err = auditor.New(auditor.Config{
-		Databases: []*table.Database{r.database}, Others: others, Queues: queues, Flush: settling.Flush, Rate: r.config.Audit,
+		Databases: []*table.Database{r.database}, Others: others, Queues: r.audited(p.Queues.all()), Flush: settling.Flush, Rate: r.config.Audit,
 		Observe: func(c auditor.Counts) { c.Each(r.metrics.Audited) }, Watch: r.metrics.Watched, Unwatch: r.metrics.Unwatched,
 		Logger: r.logger,
 	})
 	return err
+}
+
+// relayed are queues as the relay knows them.
+func (r *outboxRunner) relayed(queues []*queue) []outbox.Queue {
+	list := make([]outbox.Queue, len(queues))
+	for i, q := range queues {
+		list[i] = q.asOutbox(r.all.sinkOf(q))
+	}
+	return list
+}
+
+// audited are queues as the auditor knows them.
+func (r *outboxRunner) audited(queues []*queue) []auditor.Queue {
+	list := make([]auditor.Queue, len(queues))
+	for i, q := range queues {
+		list[i] = auditor.Queue{Queue: q.asOutbox(r.all.sinkOf(q)), Mine: q.isFirst}
+	}
+	return list
+}
+
+// serve has relay and auditor leave the rows of queues, and take those of others.
+func (r *outboxRunner) serve(gone []string, come []*queue) {
+	r.relay.Change(gone, r.relayed(come))
+	r.auditor.Change(gone, r.audited(come))
 }
 
 // run works until ctx ends. An unfit database is logged as an error, but ends
@@ -122,7 +136,7 @@ func (r *outboxRunner) run(ctx context.Context) {
 func (r *outboxRunner) awaitQueues(ctx context.Context) {
 	timer := time.NewTimer(layoutPatience)
 	defer timer.Stop()
-	for _, q := range r.queues {
+	for _, q := range r.all.Queues.all() {
 		select {
 		case <-q.made:
 		case <-timer.C:
@@ -135,7 +149,7 @@ func (r *outboxRunner) awaitQueues(ctx context.Context) {
 
 // redisClock is the clock of Redis, asked through any of the queues.
 type redisClock struct {
-	queues []*queue
+	queues func() []*queue
 
 	mu   sync.Mutex
 	next int // the queue that answered last
@@ -149,9 +163,10 @@ func (c *redisClock) now(ctx context.Context) (now time.Time, err error) {
 	c.mu.Lock()
 	first := c.next
 	c.mu.Unlock()
-	for i := range c.queues {
-		at := (first + i) % len(c.queues)
-		if now, err = c.ask(ctx, c.queues[at]); err == nil {
+	queues := c.queues()
+	for i := range queues {
+		at := (first + i) % len(queues)
+		if now, err = c.ask(ctx, queues[at]); err == nil {
 			c.mu.Lock()
 			c.next = at
 			c.mu.Unlock()

@@ -27,16 +27,18 @@ const (
 )
 
 // Outboxes are the outboxes of the configuration, in the order of their names,
-// and the consumers of compensation messages. It owns their goroutines.
+// and the consumers of compensation messages. It owns their goroutines. The set of queues may change
+// while it runs; the outboxes may not.
 type Outboxes struct {
+	config    OutboxesConfig
 	outboxes  []*outboxRunner
-	settler   *settler.Settler            // nil if there is no outbox
-	consumers []func(ctx context.Context) // of compensation messages
+	settler   *settler.Settler        // nil if there is no outbox
+	consumers map[string]*compensator // of compensation messages, by queue
 	logger    *slog.Logger
 
-	taking, relaying, settling context.CancelFunc
-	consuming, relays          sync.WaitGroup
-	settled                    sync.WaitGroup
+	taking                     context.Context //nolint:containedctx // Consumers that come later run in it. It is nil until Start.
+	untake, relaying, settling context.CancelFunc
+	consuming, relays, settles sync.WaitGroup
 	halted                     chan struct{}
 }
 
@@ -51,19 +53,22 @@ type OutboxesConfig struct {
 
 // sinkOf is the kind of broker that a queue publishes to.
 func (p OutboxesConfig) sinkOf(q *queue) message.SinkType {
-	return p.Config.Sinks[q.inForce.Load().Sink].Type
+	return p.Config.Sinks[q.inForce.Load().Sink].Type // Sinks do not change.
 }
 
-// NewOutboxes makes them; it does no I/O. The queues must not have started.
+// NewOutboxes makes them, and has them follow the queues; it does no I/O. The queues must not have started.
 func NewOutboxes(p OutboxesConfig) (*Outboxes, error) {
 	p.Logger = p.Logger.With("instance", p.Config.Instance)
-	set := &Outboxes{logger: p.Logger, halted: make(chan struct{})}
+	set := &Outboxes{config: p, logger: p.Logger, halted: make(chan struct{})}
 	if err := set.open(p); err != nil {
 		return nil, err
 	}
 	var err error
-	set.consumers, err = newConsumers(p, set.rows())
-	return set, err
+	if set.consumers, err = set.newConsumers(p.Config, p.Queues.all()); err != nil {
+		return nil, err
+	}
+	p.Queues.outboxes = set
+	return set, nil
 }
 
 // open makes the relays, and connects the pollers to the settler.
@@ -71,7 +76,7 @@ func (set *Outboxes) open(p OutboxesConfig) error {
 	if len(p.Config.Outbox) == 0 {
 		return nil
 	}
-	clock := &redisClock{queues: p.Queues.all()}
+	clock := &redisClock{queues: p.Queues.all}
 	var databases []settler.Database
 	for _, name := range slices.Sorted(maps.Keys(p.Config.Outbox)) {
 		r, err := newOutboxRunner(p, clock, name)
@@ -83,7 +88,7 @@ func (set *Outboxes) open(p OutboxesConfig) error {
 	}
 	ledgers := make([]settler.Queue, len(p.Queues.all()))
 	for i, q := range p.Queues.all() {
-		ledgers[i] = settler.Queue{Name: q.store.Name(), Store: q.store.Rows(), Held: q.polled}
+		ledgers[i] = q.asLedger()
 	}
 	var err error
 	set.settler, err = settler.New(settler.Config{Databases: databases, Queues: ledgers, Logger: p.Logger})
@@ -104,25 +109,84 @@ func (set *Outboxes) open(p OutboxesConfig) error {
 // Start begins in the background: an unreachable database is no reason to fail.
 func (set *Outboxes) Start(ctx context.Context) {
 	background := context.WithoutCancel(ctx)
-	var taking, relaying, settling context.Context
-	taking, set.taking = context.WithCancel(background)
+	var relaying, settling context.Context
+	set.taking, set.untake = context.WithCancel(background)
 	relaying, set.relaying = context.WithCancel(background)
 	settling, set.settling = context.WithCancel(background)
 	if set.settler != nil {
-		set.settled.Go(func() { _ = set.settler.Run(settling) }) // It returns nil.
+		set.settles.Go(func() { _ = set.settler.Run(settling) }) // It returns nil.
 	}
 	for _, r := range set.outboxes {
 		set.relays.Go(func() { r.run(relaying) })
 	}
-	for _, consume := range set.consumers {
-		set.consuming.Go(func() { consume(taking) })
+	for _, c := range set.consumers {
+		set.consume(c, nil) //nolint:contextcheck // It runs until Halt.
+	}
+}
+
+// prepare makes what other queues need. commit puts it in force, before any of them starts, and does not block.
+func (set *Outboxes) prepare(next *config.Config, gone []string, come map[string]*queue) (commit func(), err error) {
+	queues := make([]*queue, 0, len(come))
+	for _, name := range slices.Sorted(maps.Keys(come)) {
+		queues = append(queues, come[name])
+	}
+	consumers, err := set.newConsumers(next, queues)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		if set.settler != nil {
+			set.serve(gone, queues)
+		}
+		for _, name := range gone {
+			if old := set.consumers[name]; old != nil && old.stop != nil {
+				old.stop()
+			}
+		}
+		for name, c := range consumers {
+			set.consume(c, set.consumers[name])
+		}
+		for _, name := range gone {
+			delete(set.consumers, name)
+		}
+		maps.Copy(set.consumers, consumers)
+	}, nil
+}
+
+// serve has relays and auditors leave queues, and take others. The settler knows those that are gone until they have drained.
+func (set *Outboxes) serve(gone []string, come []*queue) {
+	for _, q := range come {
+		q.tellRows(set.settler, set.reborn)
+		set.settler.Add(q.asLedger())
+	}
+	for _, r := range set.outboxes {
+		r.serve(gone, come)
+	}
+}
+
+// flush tells the rows what a queue has published last, for a while. The ledgers keep the rest.
+func (set *Outboxes) flush(ctx context.Context) {
+	if set.settler == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushPatience)
+	defer cancel()
+	if err := set.settler.Flush(ctx); err != nil {
+		set.logger.Warn("rows do not have the last acknowledgements, other bridges will record them", "event", "drain", "err", err)
+	}
+}
+
+// removed has the settler leave a queue that has drained, and that none follows.
+func (set *Outboxes) removed(queue string) {
+	if set.settler != nil {
+		set.settler.Remove(queue)
 	}
 }
 
 // Halt makes everything stop taking work, and does not wait: the pollers drain
 // meanwhile. The consumers stop first, since they use the relays.
 func (set *Outboxes) Halt() {
-	set.taking()
+	set.untake()
 	go func() { // Finish waits for it, but for a database that hangs.
 		defer close(set.halted)
 		set.consuming.Wait()
@@ -142,14 +206,8 @@ func (set *Outboxes) Finish(ctx context.Context) {
 		set.logger.Warn("outbox relays did not end in time, their last work will be repeated", "event", "drain")
 	}
 	set.settling()
-	set.settled.Wait()
-	if set.settler != nil {
-		flush, cancel := context.WithTimeout(ctx, flushPatience)
-		defer cancel()
-		if err := set.settler.Flush(flush); err != nil {
-			set.logger.Warn("rows do not have the last acknowledgements, other bridges will record them", "event", "drain", "err", err)
-		}
-	}
+	set.settles.Wait()
+	set.flush(ctx)
 }
 
 // reborn is called when Redis has lost messages of a queue.

@@ -309,6 +309,11 @@ func (q *queue) asOutbox(sink message.SinkType) outbox.Queue {
 	}
 }
 
+// asLedger returns the view of the queue for the settler.
+func (q *queue) asLedger() settler.Queue {
+	return settler.Queue{Name: q.store.Name(), Store: q.store.Rows(), Held: q.polled}
+}
+
 // tellRows connects the queue to the settler, which gets the results of rows' messages,
 // and to the auditor, which learns of losses of Redis. Call it before the queue starts.
 func (q *queue) tellRows(rows *settler.Settler, reborn func(queue string)) {

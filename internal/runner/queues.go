@@ -56,6 +56,10 @@ type Queues struct {
 	// used has the queues as the API uses them; it is replaced as a whole.
 	used atomic.Pointer[map[string]*operate.Queue]
 
+	// Those that work for queues, and are told before any starts which come and go; nil if there are none.
+	outboxes *Outboxes
+	inlets   *Inlets
+
 	mu     sync.Mutex
 	config Config // Config.Config is the one in force
 	places map[string]*place

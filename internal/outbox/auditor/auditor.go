@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -113,11 +114,14 @@ func (c *Counts) add(o Counts) {
 // it may run at the same time as everything else, other auditors included. It is safe for
 // concurrent use.
 type Auditor struct {
-	config  Config
-	log     *slog.Logger
-	away    *outbox.Outage
-	slots   chan struct{} // of chunksInFlight: chunks that are being worked on
+	config Config
+	log    *slog.Logger
+	away   *outbox.Outage
+	slots  chan struct{} // of chunksInFlight: chunks that are being worked on
+
+	mu      sync.Mutex
 	watches []*watch
+	begin   func(w *watch) // runs a watch; nil while none runs
 }
 
 // New returns an auditor; [Auditor.Run] runs it.
@@ -140,21 +144,48 @@ func New(config Config) (*Auditor, error) {
 		config: config, log: log, away: &outbox.Outage{Log: log, What: "audit", Text: "database or redis (auditing)"},
 		slots: make(chan struct{}, chunksInFlight),
 	}
-	for i := range config.Queues {
-		for _, d := range config.Databases {
-			a.watches = append(a.watches, &watch{Auditor: a, db: d, queue: &a.config.Queues[i]})
+	a.Change(nil, config.Queues)
+	return a, nil
+}
+
+// Change leaves the rows of some queues alone from now on, and compares those of others, or of new queues of the same names. It
+// does not block: comparisons of those that are gone may end later.
+func (a *Auditor) Change(gone []string, come []Queue) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watches = slices.DeleteFunc(a.watches, func(w *watch) (isGone bool) {
+		if isGone = slices.Contains(gone, w.queue.Name); isGone && w.end != nil {
+			w.end()
+		}
+		return isGone
+	})
+	for i := range come {
+		for _, d := range a.config.Databases {
+			w := &watch{Auditor: a, db: d, queue: &come[i]}
+			if a.watches = append(a.watches, w); a.begin != nil {
+				a.begin(w)
+			}
 		}
 	}
-	return a, nil
+}
+
+// watching are the watches of a queue, or of all where the name is empty, in their order.
+func (a *Auditor) watching(queue string) (watches []*watch) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.watches {
+		if queue == "" || w.queue.Name == queue {
+			watches = append(watches, w)
+		}
+	}
+	return watches
 }
 
 // Suspect says that Redis may have lost messages of the queue, so that all its
 // rows are compared at once. It does not block.
 func (a *Auditor) Suspect(queue string) {
-	for _, w := range a.watches {
-		if w.queue.Name == queue {
-			w.disturb()
-		}
+	for _, w := range a.watching(queue) {
+		w.disturb()
 	}
 }
 
@@ -162,9 +193,26 @@ func (a *Auditor) Suspect(queue string) {
 // what happened before.
 func (a *Auditor) Run(ctx context.Context) error {
 	var working sync.WaitGroup
-	for _, w := range a.watches {
-		working.Go(func() { w.run(ctx) })
+	begin := func(w *watch) {
+		var watched context.Context
+		watched, w.end = context.WithCancel(ctx)
+		working.Go(func() {
+			w.run(watched)
+			if w.end(); a.config.Unwatch != nil && len(a.watching(w.queue.Name)) == 0 {
+				a.config.Unwatch(w.queue.Name)
+			}
+		})
 	}
+	a.mu.Lock()
+	a.begin = begin
+	for _, w := range a.watches {
+		begin(w)
+	}
+	a.mu.Unlock()
+	<-ctx.Done()
+	a.mu.Lock()
+	a.begin = nil
+	a.mu.Unlock()
 	working.Wait()
 	return nil
 }
@@ -183,28 +231,21 @@ func (a *Auditor) Audit(ctx context.Context, queue string, all, dryRun bool, pro
 		a.flush(ctx)
 	}
 	report := &report{progress: progress, observe: a.config.Observe}
-	found := false
-	for i := range a.config.Queues {
-		q := &a.config.Queues[i]
-		if queue != "" && q.Name != queue {
-			continue
-		}
-		found = true
-		for _, d := range a.config.Databases {
-			p := &pass{Auditor: a, db: d, queue: q, dry: dryRun, overdue: !all, report: report}
-			if err := p.run(ctx); err != nil {
-				return report.counts, fmt.Errorf("audit %s: %w", q.Name, err)
-			}
-		}
-		if !all {
-			continue
-		}
-		if err := a.removeEnded(ctx, q, dryRun, report); err != nil {
-			return report.counts, fmt.Errorf("audit %s: %w", q.Name, err)
-		}
-	}
-	if !found {
+	watches := a.watching(queue)
+	if len(watches) == 0 {
 		return Counts{}, fmt.Errorf("%w: %q", ErrNoQueue, queue)
+	}
+	for i, w := range watches {
+		p := &pass{Auditor: a, db: w.db, queue: w.queue, dry: dryRun, overdue: !all, report: report}
+		if err := p.run(ctx); err != nil {
+			return report.counts, fmt.Errorf("audit %s: %w", w.queue.Name, err)
+		}
+		if isLast := i+1 == len(watches) || watches[i+1].queue != w.queue; !all || !isLast {
+			continue // The queue's rows are also in the next database.
+		}
+		if err := a.removeEnded(ctx, w.queue, dryRun, report); err != nil {
+			return report.counts, fmt.Errorf("audit %s: %w", w.queue.Name, err)
+		}
 	}
 	return report.counts, nil
 }

@@ -665,6 +665,34 @@ func TestAuditorTakesBack(t *testing.T) {
 	})
 }
 
+// TestAuditorChanges: rows of a queue that is gone are left alone, and those of one that comes are compared at once.
+func TestAuditorChanges(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newAuditing(t, d)
+		unwatched := make(chan string, 1)
+		s.config.Unwatch = func(queue string) { unwatched <- queue }
+		s.Stored("waits", far)
+		a := s.auditor()
+		defer s.Run(a.Run)()
+		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
+		a.Change([]string{s.Orders}, nil)
+		select {
+		case queue := <-unwatched:
+			require.Equal(t, s.Orders, queue)
+		case <-outboxtest.Bounded(t).Done():
+			require.Fail(t, "it is still watched")
+		}
+		s.remove("waits")
+		a.Suspect(s.Orders)
+		_, err := a.Audit(outboxtest.Bounded(t), s.Orders, true, true, nil)
+		require.ErrorIs(t, err, ErrNoQueue)
+		require.Nil(t, s.Find("k", "waits"))
+		a.Change(nil, []Queue{{Queue: s.Queue}})
+		s.Eventually("it is put back", func() bool { return s.Find("k", "waits") != nil })
+		require.Equal(t, 2, s.Logs.Count("event=outbox_audit_begins"))
+	})
+}
+
 // TestAuditorAfterALoss: all rows come back, what was told first stays told, and a
 // loss in the middle of that begins it anew (I1).
 func TestAuditorAfterALoss(t *testing.T) {

@@ -28,6 +28,7 @@ type watch struct {
 	*Auditor
 	db    *table.Database
 	queue *Queue
+	end   context.CancelFunc // ends it; nil while it does not run; the auditor's
 
 	mu   sync.Mutex
 	stop context.CancelFunc // ends what it does now; nil: nothing

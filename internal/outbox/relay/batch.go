@@ -21,7 +21,7 @@ const operateWidth = 16
 type batch struct {
 	verdicts
 	relay   *Relay
-	queue   *outbox.Queue
+	queue   *servedQueue
 	redis   outbox.Store // of the queue, pinned
 	outlook outlook
 	// since is when the last part of the queue was made in Redis, zero if that is unknown;
@@ -35,14 +35,14 @@ type batch struct {
 
 // batch begins the work with an outlook. Rows that its transaction reads before a
 // loss of Redis are not written after it.
-func (r *Relay) batch(ctx context.Context, o outlook, queue string) (*batch, error) {
+func (r *Relay) batch(ctx context.Context, o outlook, queue *servedQueue) (*batch, error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
-	redis, err := r.queues[queue].Store.Pin(ctx)
+	redis, err := queue.Store.Pin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &batch{verdicts: newVerdicts(), relay: r, queue: r.queues[queue], redis: redis, outlook: o}, nil
+	return &batch{verdicts: newVerdicts(), relay: r, queue: queue, redis: redis, outlook: o}, nil
 }
 
 // load brings a batch of messages into Redis, whose rows are locked.

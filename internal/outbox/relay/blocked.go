@@ -109,6 +109,13 @@ func (b *blockedRows) remove(queue string, rows table.Updates) {
 	}
 }
 
+// forget forgets the rows of a queue.
+func (b *blockedRows) forget(queue string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.rows, queue)
+}
+
 // count is how many rows are tracked.
 func (b *blockedRows) count() (n int) {
 	b.mu.Lock()

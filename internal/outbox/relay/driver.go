@@ -18,7 +18,7 @@ type driver struct {
 }
 
 func (r *Relay) driver(number int) *driver {
-	return &driver{r, newLane(&r.config, r.names, number, &r.lookout)}
+	return &driver{r, newLane(&r.config, r.served.Load().names, number, &r.lookout)}
 }
 
 // run works until ctx ends. It returns nil, because every failure is retried.
@@ -72,12 +72,12 @@ func (d *driver) look(ctx context.Context, v *view) error {
 	pending, there, began := d.db.Pending(), table.Floor{UntilMs: o.untilMs()}, time.Now()
 	if !v.whole {
 		var found map[string]table.PendingWork
-		if found, there.Number, err = pending.New(ctx, d.names, v.floor, there.UntilMs); err == nil {
+		if found, there.Number, err = pending.New(ctx, d.served.Load().names, v.floor, there.UntilMs); err == nil {
 			d.lane.looked(time.Now(), time.Since(began), found, there, o)
 		}
 		return err
 	}
-	found, err := pending.Look(ctx, d.names, there.UntilMs, v.within)
+	found, err := pending.Look(ctx, d.served.Load().names, there.UntilMs, v.within)
 	now, isLate := time.Now(), errors.Is(err, context.DeadlineExceeded)
 	took := now.Sub(began)
 	if err != nil && !isLate {
@@ -126,11 +126,12 @@ func (r *Relay) take(ctx context.Context, o outlook, s *step) (out outcome, err 
 }
 
 func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (out outcome, noted bool, err error) {
-	work, away := s.work, r.outages.queues[s.work.Queue]
+	work, queue := s.work, r.served.Load().queues[s.work.Queue]
+	away := queue.messages
 	if s.operations {
-		away = r.outages.operations[work.Queue]
+		away = queue.operations
 	}
-	b, err := r.batch(ctx, o, work.Queue)
+	b, err := r.batch(ctx, o, queue)
 	if err != nil { // Redis is unavailable for that queue, which rests.
 		away.Observe(ctx, err)
 		return outcome{waiting: 1}, false, nil

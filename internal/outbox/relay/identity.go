@@ -27,14 +27,15 @@ const (
 // compensation messages. An error means that database or Redis could not be
 // reached, or that a row must wait; it may be called again at any time.
 func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (TakeResult, error) {
-	if r.queues[queue] == nil {
+	served := r.served.Load().queues[queue]
+	if served == nil {
 		return TakeAbsent, fmt.Errorf("take row: this bridge does not have queue %q", queue)
 	}
 	o, err := r.outlook(ctx)
 	if err != nil {
 		return TakeAbsent, err
 	}
-	b, err := r.batch(ctx, o, queue)
+	b, err := r.batch(ctx, o, served)
 	if err != nil {
 		return TakeAbsent, err
 	}
@@ -72,7 +73,7 @@ func (r *Relay) TakeIdentity(ctx context.Context, queue, key, id string) (TakeRe
 	if err != nil {
 		return TakeAbsent, err
 	}
-	b.report(ctx, r.outages.queues[queue])
+	b.report(ctx, served.messages)
 	switch {
 	case len(b.blocked) > 0, b.waiting > 0 && b.err == nil:
 		return TakeLocked, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -36,10 +37,22 @@ type lives struct {
 
 func newLives(r *Relay) *lives {
 	l := &lives{r, map[string]*owner{}, map[string]error{}}
-	for _, name := range r.names {
-		l.owners[name] = &owner{}
-	}
+	l.follow()
 	return l
+}
+
+// follow checks the queues that are served now, soon for the first time.
+func (l *lives) follow() {
+	served := l.served.Load().queues
+	isGone := func(name string) bool { return served[name] == nil }
+	maps.DeleteFunc(l.owners, func(name string, _ *owner) bool { return isGone(name) })
+	maps.DeleteFunc(l.refused, func(name string, _ error) bool { return isGone(name) })
+	for name := range served {
+		if l.owners[name] == nil {
+			l.owners[name] = &owner{}
+		}
+	}
+	wait.Wake(l.disowned)
 }
 
 // owner is the machine that decides, for one bridge, which Redis the rows of a queue belong to. If
@@ -105,7 +118,7 @@ func (l *lives) run(ctx context.Context) error {
 // step checks each queue once. A failed check is repeated next time.
 func (l *lives) step(ctx context.Context) {
 	var refused error
-	for _, name := range l.names {
+	for _, name := range l.served.Load().names {
 		bounded, cancel := context.WithTimeout(ctx, clockTimeout)
 		err := l.look(bounded, name, l.owners[name])
 		cancel()
@@ -122,7 +135,7 @@ func (l *lives) step(ctx context.Context) {
 
 // look compares the queue's life in the table with that in Redis.
 func (l *lives) look(ctx context.Context, queue string, o *owner) error {
-	redis, err := l.queues[queue].Store.Pin(ctx)
+	redis, err := l.served.Load().queues[queue].Store.Pin(ctx)
 	if err != nil {
 		if o.confirmed != "" { // We are here even if Redis is not.
 			err = errors.Join(err, l.db.Lives().Renew(ctx, queue, o.confirmed))

@@ -12,24 +12,11 @@ import (
 // sayEvery limits how often the same line is logged.
 const sayEvery = time.Minute
 
-// outages are the outages of everything that a relay depends on.
-type outages struct {
-	database, redis *outbox.Outage
-	// queues, by name, are those for messages; operations those for operations,
-	// which a full Redis still accepts.
-	queues, operations map[string]*outbox.Outage
-}
+// outages are the outages of what all queues of a relay depend on.
+type outages struct{ database, redis *outbox.Outage }
 
-func newOutages(log *slog.Logger, names []string) outages {
-	o := outages{
-		database: &outbox.Outage{Log: log, What: "database"}, redis: &outbox.Outage{Log: log, What: "redis"},
-		queues: make(map[string]*outbox.Outage, len(names)), operations: make(map[string]*outbox.Outage, len(names)),
-	}
-	for _, name := range names {
-		o.queues[name] = &outbox.Outage{Log: log.With("queue", name), What: "queue"}
-		o.operations[name] = &outbox.Outage{Log: log.With("queue", name), What: "operations"}
-	}
-	return o
+func newOutages(log *slog.Logger) outages {
+	return outages{database: &outbox.Outage{Log: log, What: "database"}, redis: &outbox.Outage{Log: log, What: "redis"}}
 }
 
 // refusals logs refused rows: the first at once, later ones once a minute with

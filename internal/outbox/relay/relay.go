@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,10 +23,12 @@ import (
 type Relay struct {
 	config   Config
 	db       *table.Database
-	queues   map[string]*outbox.Queue
-	names    []string
 	log      *slog.Logger
 	observer Observer
+	served   atomic.Pointer[served] // The goroutines of Run see one, from their start to their end.
+	changing sync.Mutex
+	next     *served       // follows it when those have ended
+	changed  chan struct{} // of 1: there is another next
 
 	outages   outages
 	refusals  *refusals
@@ -50,17 +51,33 @@ func New(config Config) (*Relay, error) {
 	}
 	log := config.Logger.With("component", "outbox")
 	r := &Relay{
-		config: config, db: config.Database, queues: map[string]*outbox.Queue{}, log: log, observer: config.Observer,
+		config: config, db: config.Database, log: log, observer: config.Observer, outages: newOutages(log), changed: make(chan struct{}, 1),
 		refusals: &refusals{log: log}, blocked: newBlocked(log), wake: make(chan struct{}, config.Lanes), ready: make(chan struct{}), disowned: make(chan struct{}, 1),
 	}
-	for i := range config.Queues {
-		q := &config.Queues[i]
-		r.queues[q.Name] = q
-		r.names = append(r.names, q.Name)
-	}
-	slices.Sort(r.names)
-	r.outages = newOutages(log, r.names)
+	r.next = (&served{}).change(log, nil, config.Queues)
+	r.served.Store(r.next)
 	return r, nil
+}
+
+// Change leaves the rows of some queues alone from now on, and takes those of others, or of new queues of the same names. The
+// relay ends the batches that it has begun, and goes on with the others. It does not block. At least one queue must be left.
+func (r *Relay) Change(gone []string, come []outbox.Queue) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	r.next = r.next.change(r.log, gone, come)
+	wait.Wake(r.changed)
+}
+
+// follow has the next queues served. Nothing else of Run works meanwhile.
+func (r *Relay) follow() {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	for name := range r.served.Load().queues {
+		if r.next.queues[name] == nil {
+			r.blocked.forget(name)
+		}
+	}
+	r.served.Store(r.next)
 }
 
 // Ready is closed when the database has been reached and found fit.
@@ -102,11 +119,33 @@ func (r *Relay) Run(ctx context.Context) error {
 	if wasUnfit { // It was logged as an error, so its end must show even if INFO is hidden.
 		level = slog.LevelWarn
 	}
-	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.names))
+	r.follow()
+	r.log.Log(ctx, level, "outbox relay started: the database is fit", "event", "outbox_fit", "table", r.db.Table(), "queues", len(r.served.Load().names))
 	_ = r.watch(ctx) // What fails is tried again, see upkeep.
 	lives := newLives(r)
 	lives.step(ctx)
+	for {
+		if err := r.serve(ctx, lives); err != nil || ctx.Err() != nil {
+			return err
+		}
+		r.follow()
+		lives.follow()
+	}
+}
+
+// serve relays until ctx ends or other queues are to be served.
+func (r *Relay) serve(ctx context.Context, lives *lives) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		select {
+		case <-r.changed:
+			end()
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	group.Go(func() error { return r.upkeep(ctx) })
 	group.Go(func() error { return lives.run(ctx) })
 	group.Go(func() error { return (&screen{Relay: r}).run(ctx) })

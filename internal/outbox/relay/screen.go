@@ -68,7 +68,7 @@ func (s *screen) step(ctx context.Context) error {
 	}
 	bad := map[string][]int64{}
 	for _, t := range topics {
-		if q, ok := s.queues[t.Queue]; ok && checkFar(q.Sink, t.Topic, t.DueMs) != nil {
+		if q := s.served.Load().queues[t.Queue]; q != nil && checkFar(q.Sink, t.Topic, t.DueMs) != nil {
 			bad[t.Queue] = append(bad[t.Queue], t.Number)
 		}
 	}
@@ -93,7 +93,7 @@ func checkFar(sink message.SinkType, topic string, dueMs int64) error {
 
 // refuse refuses the rows that no other transaction holds.
 func (s *screen) refuse(ctx context.Context, queue string, numbers []int64) error {
-	b := &batch{verdicts: newVerdicts(), relay: s.Relay, queue: s.queues[queue]}
+	b := &batch{verdicts: newVerdicts(), relay: s.Relay, queue: s.served.Load().queues[queue]}
 	err := s.db.Within(ctx, func(t *table.Tx) error {
 		rows, err := t.LockMessages(ctx, numbers)
 		if err != nil {

@@ -54,7 +54,7 @@ func (r *Relay) watch(ctx context.Context) error {
 	if ahead := r.skew.Load(); ahead != nil {
 		now = now.Add(-*ahead)
 	}
-	rows, oldest, err := r.db.Pending().Backlog(ctx, r.names, now.Add(r.config.Horizon).UnixMilli(), r.config.Horizon.Milliseconds())
+	rows, oldest, err := r.db.Pending().Backlog(ctx, r.served.Load().names, now.Add(r.config.Horizon).UnixMilli(), r.config.Horizon.Milliseconds())
 	if err == nil {
 		r.observer.Backlog(rows, oldest, r.blocked.count())
 	}
@@ -157,7 +157,7 @@ func (r *Relay) reportUnknown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	foreign, err := r.db.Pending().Foreign(ctx, r.names, o.untilMs())
+	foreign, err := r.db.Pending().Foreign(ctx, r.served.Load().names, o.untilMs())
 	if err != nil {
 		return fmt.Errorf("count rows of unknown queues: %w", err)
 	}

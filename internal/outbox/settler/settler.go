@@ -68,13 +68,13 @@ type Config struct {
 // row. While a database is away, entries stay. It is safe for concurrent use.
 type Settler struct {
 	config          Config
-	queues          map[string]*Queue
 	log             *slog.Logger
 	database, redis *outbox.Outage
 	wake            chan struct{}
 	working         chan struct{} // of 1: held by the goroutine that drains
 
 	mu      sync.Mutex
+	queues  map[string]*Queue
 	backlog backlog
 }
 
@@ -96,14 +96,38 @@ func New(config Config) (*Settler, error) {
 		redis:    &outbox.Outage{Log: log, What: "settle_redis", Level: slog.LevelDebug},
 		wake:     make(chan struct{}, 1), working: make(chan struct{}, 1), backlog: newBacklog(),
 	}
-	for i := range config.Queues {
-		q := &config.Queues[i]
+	for _, q := range config.Queues {
 		if q.Held == nil || q.Store == nil {
 			return nil, fmt.Errorf("queue %q: a settler needs its store and its shards", q.Name)
 		}
-		s.queues[q.Name] = q
+		s.Add(q)
 	}
 	return s, nil
+}
+
+// Add adds a queue, or replaces the one of its name.
+func (s *Settler) Add(q Queue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queues[q.Name] = &q
+}
+
+// Remove leaves the ledgers of a queue to other instances, or to this one when the queue comes back: what they have
+// stays in Redis. Flush before it. Late acknowledgements are settled all the same: they are for the database alone.
+func (s *Settler) Remove(queue string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.queues, queue)
+}
+
+// ledgerOf is nil for a queue that was removed.
+func (s *Settler) ledgerOf(queue string) Ledger {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.queues[queue]; q != nil {
+		return q.Store
+	}
+	return nil
 }
 
 // Notify records that the shard's ledger has new entries. It does not block.
@@ -219,17 +243,22 @@ func (s *Settler) do(ctx context.Context, p *pass, a action) {
 		p.offered(s.offer(ctx, s.config.Databases[a.database], a.fates))
 		return
 	}
-	ledger := s.queues[a.ledger.queue].Store
+	ledger := s.ledgerOf(a.ledger.queue)
 	if a.kind == actionForget {
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
-	if a.kind == actionRead {
+	switch {
+	case a.kind == actionRead && ledger == nil: // The queue was removed after it was signalled.
+		p.paged(nil, 0, nil)
+	case a.kind == actionRead:
 		p.paged(ledger.FatePage(ctx, a.ledger.shard, a.cursor, settleBatch))
-		return
+	case ledger == nil:
+		p.forgot(nil) // It is offered again when the queue comes back.
+	default:
+		p.forgot(ledger.ForgetFates(ctx, a.ledger.shard, a.entries))
 	}
-	p.forgot(ledger.ForgetFates(ctx, a.ledger.shard, a.entries))
 }
 
 // offer offers fates to a database.

@@ -117,6 +117,31 @@ func TestSettlerDiscards(t *testing.T) {
 	})
 }
 
+// TestSettlerLeavesAQueue: what the ledgers of a removed queue have stays there, and is settled when it is back. An
+// acknowledgement that came too late for Redis is settled all the same.
+func TestSettlerLeavesAQueue(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := newSettling(t, d)
+		published, late := s.Stored("published", past), s.Stored("late", far)
+		r, _ := s.Read(late)
+		s.Publish() // It is signalled.
+		s.settler.Acknowledged(s.Orders, []store.RowFate{{Token: r.Token, ID: "late", Key: "k"}})
+		s.settler.Remove(s.Orders)
+		s.settler.Notify(s.Orders, 0)
+		s.settler.mu.Lock()
+		s.settler.backlog.notify(ledgerRef{s.Orders, 1}) // as a pass does that was under way
+		s.settler.mu.Unlock()
+		s.flush()
+		require.Equal(t, 1, s.entries())
+		require.Equal(t, "stored", s.State(published))
+		require.Equal(t, "published", s.State(late))
+		s.settler.Add(s.settler.config.Queues[0])
+		s.flush()
+		require.Zero(t, s.entries())
+		require.Equal(t, "published", s.State(published))
+	})
+}
+
 func TestSettlerForgetsWhatNobodyKnows(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		s := newSettling(t, d)
