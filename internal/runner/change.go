@@ -82,6 +82,12 @@ func (set *Queues) Prepare(next *config.Config, changes config.Changes) (commit 
 	return func() { set.change(&named, changes, made, following) }, nil
 }
 
+// addOutboxes has outboxes follow the queues, which must not have started.
+func (set *Queues) addOutboxes(outboxes *Outboxes) { set.outboxes = outboxes }
+
+// addInlets has inlets follow the queues, which must not have started.
+func (set *Queues) addInlets(inlets *Inlets) { set.inlets = inlets }
+
 // prepareFollowers has those that work for the queues make what they need for others. What it returns has them follow, and does not block.
 func (set *Queues) prepareFollowers(next *config.Config, gone []string, come map[string]*queue) (follow func(), err error) {
 	outboxes, inlets := func() {}, func() {}

@@ -60,7 +60,7 @@ func NewInlets(p InletsConfig) (*Inlets, error) {
 		}
 		set.members = append(set.members, member)
 	}
-	p.Queues.inlets = set
+	p.Queues.addInlets(set)
 	return set, nil
 }
 

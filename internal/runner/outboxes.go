@@ -67,7 +67,7 @@ func NewOutboxes(p OutboxesConfig) (*Outboxes, error) {
 	if set.consumers, err = set.newConsumers(p.Config, p.Queues.all()); err != nil {
 		return nil, err
 	}
-	p.Queues.outboxes = set
+	p.Queues.addOutboxes(set)
 	return set, nil
 }
 

@@ -193,20 +193,10 @@ func (a *Auditor) Suspect(queue string) {
 // what happened before.
 func (a *Auditor) Run(ctx context.Context) error {
 	var working sync.WaitGroup
-	begin := func(w *watch) {
-		var watched context.Context
-		watched, w.end = context.WithCancel(ctx)
-		working.Go(func() {
-			w.run(watched)
-			if w.end(); a.config.Unwatch != nil && len(a.watching(w.queue.Name)) == 0 {
-				a.config.Unwatch(w.queue.Name)
-			}
-		})
-	}
 	a.mu.Lock()
-	a.begin = begin
+	a.begin = func(w *watch) { w.begin(ctx, &working) }
 	for _, w := range a.watches {
-		begin(w)
+		a.begin(w)
 	}
 	a.mu.Unlock()
 	<-ctx.Done()

@@ -28,7 +28,7 @@ type watch struct {
 	*Auditor
 	db    *table.Database
 	queue *Queue
-	end   context.CancelFunc // ends it; nil while it does not run; the auditor's
+	end   context.CancelFunc // ends it; nil before it begins
 
 	mu   sync.Mutex
 	stop context.CancelFunc // ends what it does now; nil: nothing
@@ -48,6 +48,18 @@ func (w *watch) disturbed(stop context.CancelFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.stop = stop
+}
+
+// begin audits until ctx ends, or until the auditor ends it, which calls begin with its mutex held.
+func (w *watch) begin(ctx context.Context, working *sync.WaitGroup) {
+	ctx, w.end = context.WithCancel(ctx)
+	working.Go(func() {
+		defer w.end()
+		w.run(ctx)
+		if w.config.Unwatch != nil && len(w.watching(w.queue.Name)) == 0 {
+			w.config.Unwatch(w.queue.Name)
+		}
+	})
 }
 
 // run audits until ctx ends.
