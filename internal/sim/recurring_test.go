@@ -358,8 +358,8 @@ func (m *model) isWrittenDown(l *life, at time.Time) {
 	if json.Unmarshal([]byte(text), &r) != nil || string(r.Body) != l.body || !r.Paused.IsZero() || r.IsDeleted || r.Stale != nil {
 		return // Another change is in force.
 	}
-	// Who has read earlier that it is next makes it again where Redis has lost it since.
-	isMadeUp := len(e.of.made[l.id]) > 1 && m.was(m.w.now()-2*time.Minute, "wipe", "restore", "lost shard")
+	// Who has read earlier that it is next makes it also where Redis has lost that since.
+	isMadeUp := m.was(m.w.now()-2*time.Minute, "wipe", "restore", "lost shard")
 	if !slices.Contains(r.Pending, at.Unix()) && !isMadeUp {
 		m.w.fail("recurring: %s is made, and nobody has written down that it is next", l)
 	}

@@ -60,13 +60,15 @@ func (r *Record) plan(now time.Time) (isChanged bool, err error) {
 	default:
 		r.decide(missed, now)
 	}
-	r.Spent = r.spend(nil)
+	r.Spent = r.spend(nil, now)
 	return isChanged || walked > 0, nil
 }
 
-// spend returns what is spent with these firings, without what the revision is past anyway.
-func (r *Record) spend(firings []int64) []int64 {
-	return slices.DeleteFunc(slices.Concat(r.Spent, firings), func(at int64) bool { return at <= r.Planned.Unix() })
+// spend returns what is spent with these firings, without those that are over: no revision fires before it begins. Those that are only
+// planned stay, because the next revision plans them again.
+func (r *Record) spend(firings []int64, now time.Time) []int64 {
+	over := now.Add(-clockMargin).Unix()
+	return slices.DeleteFunc(slices.Concat(r.Spent, firings), func(at int64) bool { return at <= over })
 }
 
 // most is how many missed firings are made up for.

@@ -95,7 +95,7 @@ type Record struct {
 	DecidedAt time.Time `json:"decided_at,omitzero"`
 	// Stale are firings of the revision before this one that may wait, and must not come any more.
 	Stale *Stale `json:"stale,omitempty"`
-	// Spent are firings after Planned that came of an earlier revision, though it was being ended.
+	// Spent are firings that came of an earlier revision, though their times are still to be.
 	Spent []int64 `json:"spent,omitempty"`
 	// IsDeleted is set until they are gone; then the record goes.
 	IsDeleted bool `json:"deleted,omitempty"`

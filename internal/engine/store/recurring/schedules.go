@@ -335,7 +335,7 @@ func (s *Schedules) finish(ctx context.Context, kept Kept) (Kept, error) {
 		}
 	}
 	ended := kept.Record
-	ended.Stale, ended.Spent = nil, ended.spend(spent)
+	ended.Stale, ended.Spent = nil, ended.spend(spent, s.queue.Now())
 	next := &ended
 	if kept.IsDeleted {
 		next = nil
