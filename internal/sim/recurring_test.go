@@ -312,8 +312,8 @@ func (m *model) firingCame(l *life, score int64) {
 	if l.edition.Name != name || l.edition.Message.Key != l.key {
 		m.w.fail("recurring: %s is one of %s", l, l.edition.Name)
 	}
-	// A planner that is held up knows for a while what a loss has taken.
-	if at := m.w.now(); !l.edition.mayFire() && !m.clockWasSet(at-2*time.Minute) && !m.was(at-time.Minute, "wipe", "lost shard") {
+	// A planner that is held up knows for a while what a loss has taken, such as the end of a firing.
+	if at := m.w.now(); !l.edition.mayFire() && !m.clockWasSet(at-2*time.Minute) && !m.was(at-time.Minute, "wipe", "restore", "lost shard") {
 		m.w.fail("recurring: %s is made, and whoever has ended that was answered", l)
 	}
 	m.isInTime(l, at, score)
