@@ -150,6 +150,11 @@ func init() {
 			is := l.o.queue.turns.text
 			return &turn{one(l, is, is, "", "-", "x"), one(l, fmt.Sprint("mark", l.jobs), is), one[int64](l, 50, 90_000)}
 		}},
+		{0, 0, 10, func(l *lane) verb {
+			l.jobs++
+			is := l.o.queue.declared.revision
+			return &declare{one(l, is, is, is, "", "-", "x"), one(l, fmt.Sprint("revision", l.jobs), is, "x"), fmt.Sprint("declared", l.IntN(9))}
+		}},
 		{0, 0, 5, (*lane).jobstart},
 		{0, 0, 15, (*lane).jobkeep},
 		{0, 0, 10, func(l *lane) verb {

@@ -23,7 +23,11 @@ type queueOracle struct {
 	once      *once
 	turns     turnsRecord
 	recurring map[string]string
+	declared  declared
 }
+
+// declared are the declarations of queues, and which these are.
+type declared struct{ revision, text string }
 
 // turnsRecord is the record of a key's turns.
 type turnsRecord struct {
@@ -92,6 +96,10 @@ func (q *queueOracle) keys(nowMs int64, put func(key, name string, value any)) {
 	if text := q.turn(nowMs); text != "" {
 		put("turns", "record", text)
 		put("turns", "epoch", "-")
+	}
+	if d := q.declared; d.revision != "" {
+		put("declared", "revision", d.revision)
+		put("declared", "declared", d.text)
 	}
 	if r := q.record(nowMs); r != nil {
 		put("once", "", fmt.Sprintf("%s %d %s %s %s %s", r.state, r.leaseMs, r.owner, r.request, r.plan, r.answer))
@@ -475,4 +483,26 @@ func (v *turn) ask(o *oracle) any {
 	}
 	o.queue.turns = turnsRecord{v.Record, now + v.KeptMs}
 	return []any{int64(1), v.Record, now}
+}
+
+type declare struct{ Was, Revision, Text string }
+
+func (v *declare) run(k home) (*scripts.Script, []string, []any) {
+	return scripts.Declare, []string{k.declared}, []any{v.Was, v.Revision, v.Text}
+}
+
+func (v *declare) most() int { return 4 }
+
+func (v *declare) ask(o *oracle) any {
+	now, is := o.now(), o.queue.declared
+	switch {
+	case v.Was == "-":
+		return []any{int64(0), is.revision, is.text, now}
+	case is.revision == v.Revision:
+		return []any{int64(1), is.revision, "", now}
+	case is.revision != v.Was:
+		return []any{int64(0), is.revision, is.text, now}
+	}
+	o.queue.declared = declared{v.Revision, v.Text}
+	return []any{int64(1), v.Revision, "", now}
 }

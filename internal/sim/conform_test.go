@@ -182,7 +182,7 @@ func drift(rng *rand.Rand) int64 {
 
 func placed(queue string) home {
 	q := keys.Queue{Prefix: "delay", Name: queue}
-	return home{q.Shard(0), q, q.Once("x"), q.Turns("x")}
+	return home{q.Shard(0), q, q.Once("x"), q.Turns("x"), q.Shard(0).Meta + ":declared"}
 }
 
 // touch are commands by which Redis looks whether the keys with an end are at it. Else it depends on when it looks.
@@ -296,7 +296,7 @@ func (k home) look(t *testing.T, s server, o *oracle) string {
 	hashes := map[string]string{
 		"msg": k.Msg, "attempts": k.Attempts, "gone": k.Gone, "claims": k.Claims, "deadmsg": k.DeadMsg, "settled": k.Settled, "routes": k.Routes, "meta": k.Meta,
 		"ends": ends, "layout": k.queue.Layout(), "paused": k.queue.Paused(), "jobs": k.queue.Jobs(), "rates": k.queue.Rates(),
-		"recurring": k.queue.Recurring(), "turns": k.turns,
+		"recurring": k.queue.Recurring(), "turns": k.turns, "declared": k.declared,
 	}
 	sets := map[string]string{
 		"due": k.Due, "gonettl": k.GoneTTL, "deadlines": k.Deadlines, "dead": k.Dead, "tags": k.Tags, "ended": ended, "instances": k.queue.Instances(),

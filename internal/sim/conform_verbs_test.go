@@ -33,6 +33,8 @@ type home struct {
 	queue keys.Queue
 	once  string
 	turns string
+	// declared has a name of its own here for each queue, and not one for all, so that they do not meet.
+	declared string
 }
 
 // head is what the scripts begin with that belong to an epoch.

@@ -24,6 +24,7 @@
 //	job       one operation on many messages
 //	recurring schedules that fire again and again, and the plan of their firings
 //	turns     which messages of a consumer's key are outstanding, see delay/retry
+//	declared  the queues that were declared by the API
 //	verify    checks whether the keys agree with each other, and repairs them
 //
 // The packages below, each of which imports only those above it in this list:
@@ -83,6 +84,9 @@
 //	                               "by", tab, tab -> how many calls there were, so that a late run undoes none
 //	delay:{delay:q:instances}:recurring
 //	                       HASH    name -> record of a recurring schedule; '' -> the mark of the last change
+//
+//	delay:{queues}         HASH    of the prefix: declared -> the queues that were declared by the API, revision -> which these are,
+//	                               see package declared
 //
 // Channels carry hints, which may be lost: sharded pub/sub from Redis 7.0 on. A
 // script does not fail if it cannot publish a hint.

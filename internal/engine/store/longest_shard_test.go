@@ -10,8 +10,10 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/declared"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/recurring"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/store/turns"
@@ -314,6 +316,17 @@ var shardCalls = []crowdCall{
 		require.NoError(c, err)
 		_, err = all.Put(c.Context(), "t", "k", largest, waiting, time.Hour)
 		require.NoError(c, err)
+	}},
+	{name: "declare", before: (*crowd).nobody, call: func(c *crowd) {
+		all := declared.New(hookedClient{c.rdb}, c.q.Name(), store.DefaultTimeout)
+		none, now, err := all.Read(c.Context())
+		require.NoError(c, err)
+		largest := none.With("largest", fmt.Appendf(nil, "%q", strings.Repeat("x", declared.MaxBytes-1000)), "ann", now)
+		require.NoError(c, all.Replace(c.Context(), none, largest))
+		require.NoError(c, all.Replace(c.Context(), largest, largest.With("another", []byte("{}"), "ann", now)))
+		_, _, err = all.Read(c.Context())
+		require.NoError(c, err)
+		require.NoError(c, c.rdb.Del(c.Context(), keys.Queue{Prefix: c.q.Name()}.Declared()).Err())
 	}},
 	{name: "budget", before: (*crowd).waiting, call: func(c *crowd) {
 		_, err := inspect.NewAdmin(c.q).Limit(c.Context(), 1<<30)

@@ -44,6 +44,9 @@ func (q Queue) Once(name string) string { return q.Prefix + ":{" + q.Name + ":" 
 // Turns is the key of the turns of that name, see package turns; its hash tag is like that of [Queue.Once].
 func (q Queue) Turns(name string) string { return q.Prefix + ":{" + q.Name + ":" + name + "}:turns" }
 
+// Declared is the key of the queues that were declared by the API: one for the prefix, whatever the queue's name.
+func (q Queue) Declared() string { return q.Prefix + ":{queues}" }
+
 // Shard are the keys of one shard.
 type Shard struct {
 	Due, Msg, Claims, Deadlines, Attempts string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/declared"
 	"github.com/delaybridge/delaybridge/internal/engine/store/hints"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/job"
@@ -119,6 +120,10 @@ func finishChange(ctx context.Context, l *life) error {
 
 // viewing changes nothing.
 var viewing = []step{
+	{"declared queues", func(ctx context.Context, l *life) error {
+		_, err := declared.New(l.rdb, l.prefix, time.Second).Look(ctx)
+		return err
+	}},
 	{"recurring schedules", func(ctx context.Context, l *life) error {
 		_, _, err := recurring.New(l.q, none).List(ctx)
 		return err
@@ -401,6 +406,16 @@ var serving = []step{
 		_, _, err := inspect.NewAdmin(l.q).Instances(ctx)
 		_, errCounters := inspect.NewAdmin(l.q).Counters(ctx, []string{"scheduled"})
 		return errors.Join(err, errCounters)
+	}},
+	{"declare a queue", func(ctx context.Context, l *life) error {
+		all := declared.New(l.rdb, l.prefix, time.Second)
+		was, now, err := all.Read(ctx)
+		if err != nil {
+			return err
+		}
+		errReplace := all.Replace(ctx, was, was.With("q", []byte("{}"), "ann", now))
+		_, errHas := all.Has(ctx, was)
+		return errors.Join(errReplace, errHas)
 	}},
 	{"budget, dead limits", func(ctx context.Context, l *life) error {
 		_, err := inspect.NewAdmin(l.q).Limit(ctx, 1<<30)

@@ -83,7 +83,9 @@ func For(role Role, s Setup) Rights {
 		q := keys.Queue{Prefix: s.Prefix, Name: name}
 		r.Keys = append(r.Keys, ofShards(q, "*"))
 		for _, key := range u.keys {
-			r.Keys = append(r.Keys, key(q))
+			if name := key(q); !slices.Contains(r.Keys, name) { // One is of the prefix, and not of a queue.
+				r.Keys = append(r.Keys, name)
+			}
 		}
 		for _, channel := range u.channels {
 			r.Channels = append(r.Channels, channel(q))

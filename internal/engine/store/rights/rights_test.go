@@ -76,7 +76,7 @@ func TestSetups(t *testing.T) {
 	}
 	viewer := rights.For(rights.Viewer, rights.Setup{Prefix: "p", Queues: []string{"a", "b"}, Fsync: true})
 	assert.Equal(t, []string{
-		"p:{a:*}:*", "p:a:layout", "p:a:jobs", "p:{p:a:instances}:paused", "p:{p:a:instances}:recurring",
+		"p:{a:*}:*", "p:a:layout", "p:a:jobs", "p:{p:a:instances}:paused", "p:{p:a:instances}:recurring", "p:{queues}",
 		"p:{b:*}:*", "p:b:layout", "p:b:jobs", "p:{p:b:instances}:paused", "p:{p:b:instances}:recurring",
 	}, viewer.Keys)
 	assert.Empty(t, viewer.Channels)
@@ -90,7 +90,7 @@ func TestSetups(t *testing.T) {
 func TestCallsOfGo(t *testing.T) {
 	t.Parallel()
 	called := map[string][]string{}
-	for _, dir := range []string{"..", "../clock", "../conn", "../hints", "../inspect", "../job", "../layout", "../recurring", "../turns", "../verify"} {
+	for _, dir := range []string{"..", "../clock", "../conn", "../declared", "../hints", "../inspect", "../job", "../layout", "../recurring", "../turns", "../verify"} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {

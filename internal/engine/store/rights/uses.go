@@ -48,7 +48,7 @@ var uses = map[Role]use{
 		without:    []string{"hset", "hdel"}, // It makes no layout.
 		data:       []string{"hgetall", "hget", "hkeys", "hmget", "hstrlen", "hvals", "zcount", "zrandmember", "zrange", "zscan", "zscore"},
 		connection: with(login, "ping"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Jobs, keys.Queue.Paused, keys.Queue.Recurring},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Jobs, keys.Queue.Paused, keys.Queue.Recurring, keys.Queue.Declared},
 	},
 	Operator: {
 		scripts: slices.Concat(producing, looking, []*scripts.Script{
@@ -60,7 +60,7 @@ var uses = map[Role]use{
 			"xadd", "zcard", "zcount", "zrandmember", "zrange", "zscan", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.Paused, keys.Queue.Recurring},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.Paused, keys.Queue.Recurring, keys.Queue.Declared},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 	Bridge: {
@@ -69,14 +69,14 @@ var uses = map[Role]use{
 			scripts.Heartbeat, scripts.Leave, scripts.Pause, scripts.Budget,
 			scripts.Scan, scripts.Drained, scripts.Drop,
 			scripts.Rows, scripts.Remove, scripts.Renew, scripts.Forget, scripts.JobStart, scripts.JobKeep, scripts.OnceBegin, scripts.OnceEnd,
-			scripts.Rate,
+			scripts.Rate, scripts.Declare,
 		}),
 		data: []string{
 			"time", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "hstrlen", "hvals", "spublish",
 			"xadd", "xrevrange", "zcard", "zcount", "zrandmember", "zrange", "zscore",
 		},
 		connection: with(login, "ping", "info", "wait", "ssubscribe", "sunsubscribe"),
-		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused, keys.Queue.Recurring, keys.Queue.Rates},
+		keys:       []func(keys.Queue) string{keys.Queue.Layout, keys.Queue.Instances, keys.Queue.Jobs, keys.Queue.Audit, keys.Queue.AuditCalls, keys.Queue.Paused, keys.Queue.Recurring, keys.Queue.Rates, keys.Queue.Declared},
 		channels:   []func(keys.Queue) string{wake, keys.Queue.Layout, keys.Queue.Instances},
 	},
 }

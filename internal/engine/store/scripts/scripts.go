@@ -70,6 +70,7 @@ var (
 	Rate       = load("rate")
 	Recurring  = load("recurring")
 	Turns      = load("turns")
+	Declare    = load("declare")
 )
 
 // Shared functions at the beginning of scripts: the index of tags, the history, a
