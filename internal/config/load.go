@@ -51,6 +51,9 @@ func load(from origin, before *Config) (*Config, error) {
 		return nil, fmt.Errorf("load %s: %w", from.path, err)
 	}
 	config.origin = from
+	if before != nil {
+		config.included.declared = before.included.declared
+	}
 	return config.join(config.Include(), before), nil
 }
 

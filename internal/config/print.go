@@ -24,6 +24,9 @@ func (c *Config) Print(w io.Writer) error {
 	if len(merged.Queues) > 0 {
 		merged.QueueFiles = nil
 	}
+	if c.IsDeclaredByAPI() {
+		merged.QueueFiles = map[string]QueueFiles{apiSection: c.QueueFiles[apiSection]}
+	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(sectionNode(reflect.ValueOf(merged))); err != nil {

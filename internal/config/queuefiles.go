@@ -16,17 +16,22 @@ import (
 
 // QueueFiles are files in which others declare queues, and what those may ask for.
 type QueueFiles struct {
-	Files     []string `yaml:"files" required:"true" doc:"Paths of the files, from the folder of this one; * stands for any characters of a name."`
+	Files     []string `yaml:"files" doc:"Paths of the files, from the folder of this one; * stands for any characters of a name. Required, but the section api has none: it is for the queues that are declared by the API."`
 	Prefix    string   `yaml:"prefix" doc:"What the names of their queues begin with; * stands for the file's name without its ending, so that each file has names of its own. Default: any name."`
 	Sinks     []string `yaml:"sinks" doc:"Sinks that their queues may name. Default: all."`
-	MaxQueues int      `yaml:"max_queues" default:"100" min:"1" max:"10000" doc:"Most queues of a file."`
+	MaxQueues int      `yaml:"max_queues" default:"100" min:"1" max:"10000" doc:"Most queues of a file, and most that are declared by the API."`
 	MaxShards int      `yaml:"max_shards" default:"1024" min:"1" max:"1024" doc:"Most shards of a queue."`
 	MaxRate   int      `yaml:"max_rate" default:"0" min:"0" max:"1000000" doc:"Largest rate.messages of a queue, and the rate of one that gives none. 0: no limit."`
 	MaxBudget Size     `yaml:"max_budget" default:"0" min:"0" doc:"Largest budget.bytes of a queue, and the budget of one that gives none. 0: no limit."`
 }
 
-// mostQueueFiles bounds what is read every few seconds.
-const mostQueueFiles = 1000
+const (
+	// mostQueueFiles bounds what is read every few seconds.
+	mostQueueFiles = 1000
+	// apiSection is the section of the queues that are declared by the API. Each counts as a file with one queue, whose path begins
+	// with apiPath.
+	apiSection, apiPath = "api", "api:"
+)
 
 // queueFile is the content of a queue file.
 type queueFile struct {
@@ -35,12 +40,14 @@ type queueFile struct {
 	Queues   map[string]Queue `yaml:"queues" required:"true"`
 }
 
-// Included is what the queue files of a configuration held at one time.
+// Included is what the queue files of a configuration held at one time, and what was declared by the API.
 type Included struct {
 	files []includedFile
 	// unread are the sections whose folders could not be read, and why.
-	unread map[string]error
-	digest [sha256.Size]byte
+	unread   map[string]error
+	declared map[string]string
+	// filesDigest is of the files alone, digest of all.
+	filesDigest, digest [sha256.Size]byte
 }
 
 type includedFile struct {
@@ -53,12 +60,21 @@ type includedFile struct {
 // Equal reports whether nothing has changed between two times.
 func (in Included) Equal(other Included) bool { return in.digest == other.digest }
 
+// EqualFiles is Equal for the files alone.
+func (in Included) EqualFiles(other Included) bool { return in.filesDigest == other.filesDigest }
+
+// Included is what the configuration was made with.
+func (c *Config) Included() Included { return c.included }
+
 // Has reports whether the configuration was made with this content of its queue files.
 func (c *Config) Has(in Included) bool { return c.included.Equal(in) }
 
-// Include reads the queue files that the configuration names.
-func (c *Config) Include() Included {
-	in := Included{unread: map[string]error{}}
+// Include reads the queue files that the configuration names. What is declared by the API is as it was.
+func (c *Config) Include() Included { return c.Declare(c.included.declared) }
+
+// Declare is Include with what is declared by the API: the queues by their names, each as JSON.
+func (c *Config) Declare(queues map[string]string) Included {
+	in := Included{unread: map[string]error{}, declared: queues}
 	digest := sha256.New()
 	folder := filepath.Dir(c.origin.path)
 	for _, section := range slices.Sorted(maps.Keys(c.QueueFiles)) {
@@ -78,9 +94,26 @@ func (c *Config) Include() Included {
 			_, _ = digest.Write(fmt.Appendf(nil, "%q %q %q %v\n", section, path, file.content, file.err))
 		}
 	}
+	digest.Sum(in.filesDigest[:0])
+	if c.IsDeclaredByAPI() {
+		for _, name := range slices.Sorted(maps.Keys(queues)) {
+			file := declaredFile(name, queues[name])
+			in.files = append(in.files, file)
+			_, _ = digest.Write(fmt.Appendf(nil, "%q %q\n", file.path, file.content))
+		}
+	}
 	digest.Sum(in.digest[:0])
 	return in
 }
+
+// IsDeclaredByAPI reports whether queues may be declared by the API.
+func (c *Config) IsDeclaredByAPI() bool {
+	_, is := c.QueueFiles[apiSection]
+	return is
+}
+
+// isDeclared reports whether it is a queue that was declared by the API, and no file.
+func (s queueSource) isDeclared() bool { return s.section == apiSection }
 
 // list returns the files that patterns name, sorted.
 func list(folder string, patterns []string) (paths []string, err error) {
@@ -124,8 +157,92 @@ func (c *Config) WrongFiles() int {
 	return len(files)
 }
 
-// QueueFile is the file that declares the queue; empty if it is the main one.
+// QueueFile is the file that declares the queue; empty if it is the main one. It is [DeclaredAs] of the queue if that was declared by the API.
 func (c *Config) QueueFile(queue string) string { return c.from[queue].path }
+
+// DeclaredAs is what stands for the file of a queue that was declared by the API, also in [Problem.File].
+func DeclaredAs(queue string) string { return apiPath + queue }
+
+// Declarations are the queues of a queue file as they are declared by the API: each has the file's owner and contacts, unless it has its
+// own. What the queues say is not checked.
+func Declarations(content []byte) (map[string]map[string]any, error) {
+	found := newProblems()
+	d := decoder{problems: found}
+	top := d.mapping("", document(content, found))
+	d.refuse("", top.keys, reflect.ValueOf(queueFile{}), fieldsOf(reflect.TypeFor[queueFile]()))
+	var file struct {
+		Owner    string
+		Contacts []string
+		Queues   map[string]map[string]any
+	}
+	for key, into := range map[string]any{"owner": &file.Owner, "contacts": &file.Contacts, "queues": &file.Queues} {
+		if node := top.values[key]; node != nil {
+			if err := node.Decode(into); err != nil {
+				found.add(key, "%s", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: "))
+			}
+		}
+	}
+	if len(file.Queues) == 0 && len(found.list) == 0 {
+		found.add("queues", "missing, must be given")
+	}
+	if err := found.err(); err != nil {
+		return nil, err
+	}
+	for name, queue := range file.Queues {
+		if queue == nil {
+			queue = map[string]any{}
+			file.Queues[name] = queue
+		}
+		if _, hasOwn := queue["owner"]; !hasOwn && file.Owner != "" {
+			queue["owner"] = file.Owner
+		}
+		if _, hasOwn := queue["contacts"]; !hasOwn && len(file.Contacts) > 0 {
+			queue["contacts"] = file.Contacts
+		}
+	}
+	return file.Queues, nil
+}
+
+// FileOf is the file that declares the queue, the main one among them; empty if none does.
+func (c *Config) FileOf(queue string) string {
+	_, isThere := c.Queues[queue]
+	switch from := c.from[queue]; {
+	case !isThere || from.isDeclared():
+		return ""
+	case from.path != "":
+		return from.path
+	}
+	return c.mainFile()
+}
+
+// CheckDeclared returns what is wrong with a queue that is to be declared by the API, as JSON. It is valid by itself then, and what
+// another file says of the name is told by [Config.FileOf].
+func (c *Config) CheckDeclared(queue, declaration string) []*Problem {
+	p := c.decodeQueues(declaredFile(queue, declaration), c.included.files)
+	if len(p.problems.list) == 0 {
+		c.own().findFixed(p, c)
+	}
+	return p.problems.sorted()
+}
+
+// CheckRemoval returns why a queue that was declared by the API cannot be removed.
+func (c *Config) CheckRemoval(queue string) []*Problem {
+	p := &part{queueSource: queueSource{apiSection, DeclaredAs(queue)}, problems: newProblemsOf(DeclaredAs(queue))}
+	c.own().findFixed(p, c)
+	return p.problems.sorted()
+}
+
+// HasDeclared reports whether this declaration of a queue by the API is in force.
+func (c *Config) HasDeclared(queue, declaration string) bool {
+	is, isThere := c.included.declared[queue]
+	return isThere && is == declaration && c.from[queue].isDeclared() &&
+		!slices.ContainsFunc(c.wrong, func(p *Problem) bool { return p.File == DeclaredAs(queue) })
+}
+
+// declaredFile is what stands for the file of a queue that was declared by the API.
+func declaredFile(queue, declaration string) includedFile {
+	return includedFile{section: apiSection, path: DeclaredAs(queue), content: fmt.Appendf(nil, `{"queues":{%q:%s}}`, queue, declaration)}
+}
 
 // queueSource is where a queue was declared.
 type queueSource struct{ section, path string }
@@ -171,14 +288,27 @@ func (c *Config) join(in Included, before *Config) *Config {
 		}
 	}
 	next := *c
-	next.included, next.from, next.Queues = Included{digest: in.digest}, map[string]queueSource{}, maps.Clone(c.Queues)
+	next.included = Included{declared: in.declared, filesDigest: in.filesDigest, digest: in.digest}
+	for _, file := range in.files {
+		next.included.files = append(next.included.files, includedFile{section: file.section, path: file.path})
+	}
+	next.from, next.Queues = map[string]queueSource{}, maps.Clone(c.Queues)
 	if next.Queues == nil {
 		next.Queues = map[string]Queue{}
 	}
 	for _, p := range parts {
-		next.wrong = append(next.wrong, p.problems.sorted()...)
+		for _, problem := range p.problems.sorted() {
+			if p.isDeclared() {
+				problem.Line = 0 // It has one line.
+			}
+			next.wrong = append(next.wrong, problem)
+		}
 		for name, queue := range p.queues {
-			if _, isOwn := c.Queues[name]; !isOwn {
+			_, isOwn := c.Queues[name]
+			if _, isOfFile := next.from[name]; isOfFile && p.isDeclared() {
+				continue // A file has taken the name.
+			}
+			if !isOwn {
 				next.Queues[name], next.from[name] = queue, p.queueSource
 			}
 		}
@@ -225,7 +355,12 @@ func (c *Config) parts(in Included, before *Config) (parts []*part) {
 			p.keep(before)
 		}
 	}
-	slices.SortFunc(parts, func(a, b *part) int { return strings.Compare(a.path, b.path) })
+	slices.SortFunc(parts, func(a, b *part) int {
+		if a.isDeclared() != b.isDeclared() {
+			return map[bool]int{false: -1, true: 1}[a.isDeclared()] // A file counts before what was declared by the API.
+		}
+		return strings.Compare(a.path, b.path)
+	})
 	return parts
 }
 
@@ -257,7 +392,7 @@ func (c *Config) findConflicts(parts []*part) {
 				p.problems.add("queues."+name, "is declared in %s, too", c.mainFile())
 			}
 			for _, other := range files[name] {
-				if other != p {
+				if other != p && (p.isDeclared() || !other.isDeclared()) {
 					p.problems.add("queues."+name, "is declared in %s, too", other.path)
 				}
 			}
@@ -285,6 +420,7 @@ func (c *Config) decodeQueues(file includedFile, all []includedFile) *part {
 	if len(found.list) > 0 {
 		return p
 	}
+
 	if root != nil && root.Kind != yaml.MappingNode {
 		found.addAt(place{line: root.Line}, "", "is %s, must be a section of keys", kindName(root))
 		return p
@@ -321,6 +457,9 @@ func (c checker) prefix(name string, file includedFile, all []includedFile) {
 		c.add("queues."+name, "the name must begin with %q, by queue_files.%s.prefix", own, file.section)
 	}
 	for _, other := range all {
+		if other.section == apiSection {
+			continue
+		}
 		// With the prefix *-, names that begin with a-b- are those of a-b.yaml, and not of a.yaml.
 		if theirs := c.prefixOf(other); len(theirs) > len(own) && strings.HasPrefix(name, theirs) {
 			c.add("queues."+name, "names that begin with %q are those of %s", theirs, other.path)
@@ -390,6 +529,14 @@ func (c checker) ownership(path, owner string, contacts []string) {
 func (c checker) queueFiles() {
 	for _, name := range slices.Sorted(maps.Keys(c.config.QueueFiles)) {
 		files, path := c.config.QueueFiles[name], "queue_files."+name
+		switch {
+		case name != apiSection && len(files.Files) == 0 && !c.reported(path+".files"):
+			c.add(path+".files", "missing, must be given")
+		case name == apiSection && len(files.Files) > 0:
+			c.add(path+".files", "is not allowed: the section %s is for the queues that are declared by the API", apiSection)
+		case name == apiSection && strings.Contains(files.Prefix, "*"):
+			c.add(path+".prefix", "%q: * stands for a file's name, and the section %s has no files", files.Prefix, apiSection)
+		}
 		for _, pattern := range files.Files {
 			if _, err := filepath.Match(pattern, ""); err != nil {
 				c.add(path+".files", "%q: %v", pattern, err)

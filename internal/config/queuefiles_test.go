@@ -306,3 +306,129 @@ func TestQueueFilesBesideAnOutbox(t *testing.T) {
 		Added: []string{"more"}, Removed: []string{"c"}, Restarted: []string{"b"}, Changed: []string{"a"},
 	}, changes)
 }
+
+// declaredBy are queues as the API declares them.
+func declaredBy(pairs ...string) map[string]string {
+	queues := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		queues[pairs[i]] = pairs[i+1]
+	}
+	return queues
+}
+
+// TestDeclared: a queue that is declared by the API counts as a file with one queue: bounded by its section, and wrong by itself.
+func TestDeclared(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t, "")
+	f.main("}, api: {prefix: pay-, sinks: [events], max_shards: 4", "")
+	cfg := f.load()
+	require.True(t, cfg.IsDeclaredByAPI())
+	all := declaredBy("pay-a", `{"sink":"events","owner":"ann"}`, "pay-b", `{"sink":"other"}`, "c", `{"sink":"events"}`, "pay-d", `{"sink":"events","shards":5}`)
+	next := cfg.With(cfg.Declare(all))
+	assert.Equal(t, []string{"own", "pay-a"}, queues(next))
+	assert.Equal(t, []any{4, "ann"}, []any{next.Queues["pay-a"].Shards, next.Queues["pay-a"].Owner})
+	assert.Equal(t, []string{
+		`api:c: queues.c: the name must begin with "pay-", by queue_files.api.prefix`,
+		`api:pay-b: queues.pay-b.sink: "other" is not allowed, queue_files.api.sinks has events`,
+		`api:pay-d: queues.pay-d.shards: 5 is too large, queue_files.api.max_shards allows 4`,
+	}, f.errors(next))
+	assert.True(t, next.HasDeclared("pay-a", all["pay-a"]))
+	assert.False(t, next.HasDeclared("pay-a", `{"sink":"other"}`))
+	assert.False(t, next.HasDeclared("pay-b", all["pay-b"]))
+	assert.True(t, next.Has(next.Include()), "files are read again, and what is declared stays")
+	assert.False(t, next.Has(next.Declare(declaredBy())))
+	assert.True(t, next.Declare(declaredBy()).EqualFiles(next.Included()))
+	again, err := next.Again()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"own", "pay-a"}, queues(again))
+
+	wrong := next.With(next.Declare(declaredBy("pay-a", `{"sink":"events","shards":9}`)))
+	assert.Equal(t, []string{"own", "pay-a"}, queues(wrong), "it counts as it was")
+	assert.Equal(t, 4, wrong.Queues["pay-a"].Shards)
+	gone := wrong.With(wrong.Declare(declaredBy()))
+	assert.Equal(t, []string{"own"}, queues(gone))
+	assert.Empty(t, f.errors(gone))
+
+	f.main("", "")
+	without, err := next.Again()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"own"}, queues(without), "the section is gone, and so are its queues")
+}
+
+// TestDeclaredAndFiles: a file that takes the name of a queue that is declared by the API counts, and when it goes that one counts again.
+func TestDeclaredAndFiles(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t, "")
+	f.main("}, api: {", "")
+	f.write("teams/zeta.yaml", "queues: {a: {sink: other}}")
+	declared := declaredBy("a", `{"sink":"events"}`, "own", `{"sink":"other"}`)
+	cfg := f.load()
+	atStart := cfg.With(cfg.Declare(declared))
+	assert.Equal(t, "other", atStart.Queues["a"].Sink)
+	assert.Equal(t, []string{"api:a: queues.a: is declared in teams/zeta.yaml, too", "api:own: queues.own: is declared in bridge.yaml, too"}, f.errors(atStart))
+	assert.Equal(t, "teams/zeta.yaml", strings.TrimPrefix(atStart.FileOf("a"), f.path+"/"))
+	assert.Equal(t, "bridge.yaml", strings.TrimPrefix(atStart.FileOf("own"), f.path+"/"))
+
+	f.remove("teams/zeta.yaml")
+	ofAPI := atStart.With(atStart.Include())
+	assert.Equal(t, "events", ofAPI.Queues["a"].Sink)
+	assert.Empty(t, ofAPI.FileOf("a"))
+	f.write("teams/zeta.yaml", "queues: {a: {sink: other}}")
+	taken := ofAPI.With(ofAPI.Include())
+	assert.Equal(t, "other", taken.Queues["a"].Sink)
+	assert.Contains(t, f.errors(taken), "api:a: queues.a: is declared in teams/zeta.yaml, too")
+	f.remove("teams/zeta.yaml")
+	back := taken.With(taken.Include())
+	assert.Equal(t, "events", back.Queues["a"].Sink)
+}
+
+// TestCheckDeclared: what the API is to declare is checked before it is in force.
+func TestCheckDeclared(t *testing.T) {
+	t.Parallel()
+	f := newFolder(t, ", prefix: '*-'")
+	f.main(", prefix: '*-'}, api: {sinks: [events]", "")
+	f.write("teams/pay.yaml", "queues: {pay-a: {sink: events}}")
+	cfg := f.load()
+	texts := func(problems []*Problem) (texts []string) {
+		for _, p := range problems {
+			texts = append(texts, strings.ReplaceAll(p.Key+": "+p.Text, f.path+"/", ""))
+		}
+		return texts
+	}
+	assert.Empty(t, cfg.CheckDeclared("b", `{"sink":"events"}`))
+	assert.Equal(t, []string{`queues.pay-b: names that begin with "pay-" are those of teams/pay.yaml`}, texts(cfg.CheckDeclared("pay-b", `{"sink":"events"}`)))
+	assert.Equal(t, []string{"queues.b.sink: ${HOME}: only the main file may refer to variables and files; a literal dollar is $$"}, texts(cfg.CheckDeclared("b", `{"sink":"${HOME}"}`))[:1])
+	assert.Empty(t, cfg.CheckRemoval("b"))
+
+	for rules, want := range map[string]string{
+		"}, api: {files: [a.yaml]":  "queue_files.api.files: is not allowed",
+		"}, api: {prefix: '*-'":     "queue_files.api.prefix: \"*-\": * stands for a file's name",
+		"}, more: {prefix: 'more-'": "queue_files.more.files: missing, must be given",
+	} {
+		f.main(rules, "")
+		_, err := Load(filepath.Join(f.path, "bridge.yaml"), nil)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestDeclarations: a team's file is the same for the API.
+func TestDeclarations(t *testing.T) {
+	t.Parallel()
+	got, err := Declarations([]byte("owner: ann\ncontacts: [desk]\nqueues:\n  a: {sink: events, owner: bob}\n  b: {late: {after: 1h}, shards: 3}\n  c:\n"))
+	require.NoError(t, err)
+	assert.Equal(t, map[string]map[string]any{
+		"a": {"sink": "events", "owner": "bob", "contacts": []string{"desk"}},
+		"b": {"late": map[string]any{"after": "1h"}, "shards": 3, "owner": "ann", "contacts": []string{"desk"}},
+		"c": {"owner": "ann", "contacts": []string{"desk"}},
+	}, got)
+	for text, want := range map[string]string{
+		"":                          "queues: missing, must be given",
+		"queues: [":                 "is no valid YAML",
+		"queues: 3":                 "queues: ",
+		"queue: {a: {}}":            "line 1: queue: unknown key, known are owner, contacts, queues",
+		"queues: {a: {b: 1, b: 2}}": "already defined",
+	} {
+		_, err := Declarations([]byte(text))
+		assert.ErrorContains(t, err, want, text)
+	}
+}

@@ -22,6 +22,8 @@ type Want struct {
 	User, Prefix string
 	// Queues are those of the configuration.
 	Queues []string
+	// Declares is set if queues may be declared by the API.
+	Declares bool
 	// Replicas and Fsync are the most that the durability of any queue asks.
 	Replicas int
 	Fsync    bool

@@ -143,7 +143,7 @@ func (n node) subscription(ctx context.Context, want Want) []check.Finding {
 	return []check.Finding{lacksHints(want, "SSUBSCRIBE", "hints are not heard", "+ssubscribe +sunsubscribe")}
 }
 
-// queueKeys tries the keys of the queues outside shards, and those of one shard of each.
+// queueKeys tries the keys of the queues outside shards, those of one shard of each, and that of what the API declares.
 // A user limited to one queue has a pattern for each of them.
 func queueKeys(ctx context.Context, rdb redis.UniversalClient, want Want) []check.Finding {
 	pipe := rdb.Pipeline()
@@ -153,6 +153,9 @@ func queueKeys(ctx context.Context, rdb redis.UniversalClient, want Want) []chec
 		for _, key := range []string{q.Shard(0).Meta, q.Layout(), q.Instances(), q.Jobs(), q.Audit(), q.AuditCalls(), q.Paused(), q.Recurring()} {
 			asked[key] = pipe.HExists(ctx, key, "f")
 		}
+	}
+	if key := (keys.Queue{Prefix: want.Prefix}).Declared(); want.Declares {
+		asked[key] = pipe.HExists(ctx, key, "f")
 	}
 	_, _ = pipe.Exec(ctx) // Each command has its own.
 	var denied []string

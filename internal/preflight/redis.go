@@ -23,7 +23,7 @@ func (f *Flight) redis(ctx context.Context) []check.Finding {
 	defer close(f.found)
 	cfg := f.config.Redis
 	want := fit.Want{
-		Mode: string(cfg.Mode), User: user(cfg), Prefix: f.config.Prefix, Queues: slices.Sorted(maps.Keys(f.config.Queues)),
+		Mode: string(cfg.Mode), User: user(cfg), Prefix: f.config.Prefix, Queues: slices.Sorted(maps.Keys(f.config.Queues)), Declares: f.config.IsDeclaredByAPI(),
 	}
 	for _, queue := range f.config.Queues {
 		switch queue.Durability {
