@@ -48,6 +48,8 @@ type Config struct {
 	Version, Instance string
 	// Queues are those that there are now, by name. Nobody changes the map.
 	Queues func() map[string]*operate.Queue
+	// Declarations are the queues that are declared by the API.
+	Declarations *operate.Declarations
 	// Sinks must not wait for anything.
 	Sinks func() []Sink
 	// Inlets must not wait for anything.
@@ -89,7 +91,7 @@ func New(config Config) (*API, error) {
 	a := &API{core: c, events: newEvents(q), track: newTrack(c)}
 	m := &messages{c}
 	for _, resource := range []interface{ register() }{
-		&schedules{c}, &recurrings{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &inlets{c}, &forecasts{c}, &audits{c}, &levels{c}, a.events, a.track,
+		&schedules{c}, &recurrings{c}, m, &listing{c}, &pauses{c}, &losses{c}, &jobs{c}, q, &shards{q}, &inlets{c}, &forecasts{c}, &declarations{c}, &audits{c}, &levels{c}, a.events, a.track,
 	} {
 		resource.register()
 	}

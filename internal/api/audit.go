@@ -89,13 +89,17 @@ func (c *core) auditRefusal(ctx context.Context, r *http.Request, who, action st
 }
 
 func (c *core) write(ctx context.Context, queue, who string, r *http.Request, made inspect.Change, write func(*inspect.Admin, context.Context, *inspect.Change) error) {
+	c.writeTo(ctx, queuesOf(ctx)[queue].Admin(), queue, who, r, made, write)
+}
+
+func (c *core) writeTo(ctx context.Context, admin *inspect.Admin, queue, who string, r *http.Request, made inspect.Change, write func(*inspect.Admin, context.Context, *inspect.Change) error) {
 	made.Who, made.From, made.Via, made.Instance = who, addressOf(r), inspect.ViaAPI, c.config.Instance
 	logger := c.config.Logger.With("event", "audit", "queue", queue, "who", who, "from", made.From,
 		"request", r.Header.Get(requestID), "action", made.Action)
 	logger.InfoContext(ctx, "called", "what", made.What, "key", made.Key, "topic", made.Topic, "answer", made.Answer)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operate.AuditTimeout) // The change is made, whoever has gone.
 	defer cancel()
-	if err := write(queuesOf(ctx)[queue].Admin(), ctx, &made); err != nil {
+	if err := write(admin, ctx, &made); err != nil {
 		logger.WarnContext(ctx, "change is in this log only", "err", err)
 	}
 }

@@ -67,11 +67,18 @@ var statuses = map[string]int{
 	"many_jobs":         http.StatusConflict,
 	"many_paused":       http.StatusConflict,
 	"many_recurring":    http.StatusConflict,
-	"unknown":           http.StatusGatewayTimeout,
-	"not_durable":       http.StatusGatewayTimeout,
-	"full":              http.StatusInsufficientStorage,
-	"no_layout":         http.StatusServiceUnavailable,
-	"unavailable":       http.StatusServiceUnavailable,
+	"many_queues":       http.StatusConflict,
+
+	"declared_elsewhere":    http.StatusConflict,
+	"not_empty":             http.StatusConflict,
+	"precondition_failed":   http.StatusPreconditionFailed,
+	"precondition_required": http.StatusPreconditionRequired,
+
+	"unknown":     http.StatusGatewayTimeout,
+	"not_durable": http.StatusGatewayTimeout,
+	"full":        http.StatusInsufficientStorage,
+	"no_layout":   http.StatusServiceUnavailable,
+	"unavailable": http.StatusServiceUnavailable,
 }
 
 // problem is the answer for an error of ours, of the SDK or of the store.

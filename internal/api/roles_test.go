@@ -28,6 +28,7 @@ var mayCall = map[string]string{
 	"recurring": "producer viewer operator", "recurrings": "producer viewer operator",
 	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
 	"inlets": "viewer operator", "instances": "viewer operator", "forecast": "viewer operator", "demand": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
+	"declarations": "viewer operator", "declaration": "viewer operator", "declare": "operator", "deleteDeclaration": "operator",
 	"logLevel": "viewer operator", "setLogLevel": "operator",
 	"recent": "viewer operator", "acknowledgeLosses": "operator",
 	"jobs": "viewer operator", "job": "viewer operator",

@@ -28,9 +28,13 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/api/access"
+	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/declarations"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/declared"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
+	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/operate"
@@ -69,6 +73,10 @@ type scene struct {
 	unconfirmed []error // by shard
 	rules       operate.RulesView
 
+	declarations *operate.Declarations
+	// configured is what declarations are checked by; a test may replace it.
+	configured *atomic.Pointer[config.Config]
+
 	refusals *refusals
 	// queues are those that there are; a test may replace the map.
 	queues *atomic.Pointer[map[string]*operate.Queue]
@@ -103,7 +111,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 	require.NoError(t, err)
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.Dialer = setting.dial
-	s := &scene{t: t, rdb: redis.NewClient(options), log: &testenv.Log{}, queues: &atomic.Pointer[map[string]*operate.Queue]{}}
+	s := &scene{t: t, rdb: redis.NewClient(options), log: &testenv.Log{}, queues: &atomic.Pointer[map[string]*operate.Queue]{}, configured: &atomic.Pointer[config.Config]{}}
 	t.Cleanup(func() { _ = s.rdb.Close() })
 	s.queue = storetest.New(t, s.rdb, 2)
 	name := s.queue.Name()
@@ -132,8 +140,20 @@ func newScene(t testing.TB, setting scenery) *scene {
 	require.NoError(t, err)
 	s.guard = guard
 	s.queues.Store(&map[string]*operate.Queue{name: {Name: name, Sink: "events", Owner: "ann", Contacts: []string{"desk"}, Store: s.queue, Clients: clients}})
+	s.configured.Store(s.configure("queue_files: {api: {max_queues: 3, max_shards: 8}}"))
+	s.declarations = &operate.Declarations{
+		Register: declarations.New(declarations.Config{
+			Store: declared.New(s.rdb, name, time.Second), IsUsed: func() bool { return true }, Logger: logger, // A prefix of its own.
+		}),
+		Config: s.configured.Load,
+		Admin: func(queue string) *inspect.Admin {
+			return inspect.NewAdmin(store.New(s.rdb, keyPrefix(name, queue), queue))
+		},
+	}
+	t.Cleanup(func() { _ = s.rdb.Del(context.WithoutCancel(t.Context()), keys.Queue{Prefix: name}.Declared()).Err() })
 	a, err := api.New(api.Config{
-		Version: "v1", Instance: "bridge-1",
+		Declarations: s.declarations,
+		Version:      "v1", Instance: "bridge-1",
 		Queues:      func() map[string]*operate.Queue { return *s.queues.Load() },
 		Sinks:       func() []api.Sink { return s.sinks },
 		Rooms:       func(string) inspect.Rooms { return s.rooms },
@@ -152,6 +172,31 @@ func newScene(t testing.TB, setting scenery) *scene {
 		s.server.Close()
 	})
 	return s
+}
+
+// keyPrefix is that of a queue's keys: the scene's own queue is where all are, others have one of their own.
+func keyPrefix(scene, queue string) string {
+	if queue == scene {
+		return "delay"
+	}
+	return scene
+}
+
+// configure is a configuration with the queue of the scene, and more.
+func (s *scene) configure(more string) *config.Config {
+	s.t.Helper()
+	cfg, err := config.Parse(fmt.Appendf(nil, "queues: {%s: {sink: events}}\nsinks: {events: {type: nats, url: 'nats://127.0.0.1:1'}}\n%s", s.queue.Name(), more), nil)
+	require.NoError(s.t, err)
+	return cfg
+}
+
+// declare declares a queue, whatever the configuration says.
+func (s *scene) declare(name, queue string, now time.Time) {
+	s.t.Helper()
+	_, err := s.declarations.Register.Change(s.t.Context(), func(is declared.Set, _ time.Time) (declared.Set, error) {
+		return is.With(name, []byte(queue), "ann", now), nil
+	})
+	require.NoError(s.t, err)
 }
 
 // answer is what the API has answered.

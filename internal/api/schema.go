@@ -181,25 +181,30 @@ func anyOf(names []string) (values []any) {
 
 // meanings are those of the codes of problems.
 var meanings = map[string]string{
-	"invalid":            "outside a limit, or not known; field names what",
-	"unauthorized":       "no token or certificate, or not a valid one; detail says why",
-	"forbidden":          "the caller may not do this",
-	"read_only":          "nobody may change anything here",
-	"not_found":          "there is no such message, queue, job, recurring schedule or call",
-	"method_not_allowed": "the call is there with another method; Allow has them",
-	"duplicate":          "the identity is taken",
-	"too_late":           "the message is being published right now",
-	"key_in_use":         "the first request under the Idempotency-Key is under way",
-	"key_reused":         "the Idempotency-Key was used for another request",
-	"many_paused":        "too many topics of the queue are paused already",
-	"many_recurring":     "the queue has too many recurring schedules already",
-	"many_jobs":          "too many jobs of the queue are open already",
-	"rate_limited":       "more calls than the caller may make, or more at once than there is room for",
-	"unavailable":        "Redis was not reached, or the keys of the token's issuer are not there; nothing was done",
-	"no_layout":          "no bridge has made the queue yet; nothing was done",
-	"unknown":            "the reply was lost: it may have been done, or not",
-	"full":               "Redis is full, or the queue's budget is used up; nothing was done",
-	"failed":             "anything else; the log has it",
+	"invalid":               "outside a limit, or not known; field names what",
+	"unauthorized":          "no token or certificate, or not a valid one; detail says why",
+	"forbidden":             "the caller may not do this",
+	"read_only":             "nobody may change anything here",
+	"not_found":             "there is no such message, queue, job, recurring schedule or call",
+	"method_not_allowed":    "the call is there with another method; Allow has them",
+	"duplicate":             "the identity is taken",
+	"too_late":              "the message is being published right now",
+	"key_in_use":            "the first request under the Idempotency-Key is under way",
+	"key_reused":            "the Idempotency-Key was used for another request",
+	"many_paused":           "too many topics of the queue are paused already",
+	"many_recurring":        "the queue has too many recurring schedules already",
+	"many_jobs":             "too many jobs of the queue are open already",
+	"many_queues":           "as many queues are declared as the configuration allows, or so large ones",
+	"declared_elsewhere":    "a file declares the queue, or something that a file declares depends on it",
+	"not_empty":             "the queue has messages",
+	"precondition_failed":   "the queue is declared otherwise than If-Match or If-None-Match says",
+	"precondition_required": "If-Match is missing",
+	"rate_limited":          "more calls than the caller may make, or more at once than there is room for",
+	"unavailable":           "Redis was not reached, or the keys of the token's issuer are not there; nothing was done",
+	"no_layout":             "no bridge has made the queue yet; nothing was done",
+	"unknown":               "the reply was lost: it may have been done, or not",
+	"full":                  "Redis is full, or the queue's budget is used up; nothing was done",
+	"failed":                "anything else; the log has it",
 }
 
 // own are the codes that only some calls answer, by status; what all calls of a kind may
@@ -212,6 +217,14 @@ var own = map[string]map[int][]string{
 	"publishNow":    {http.StatusConflict: {"too_late"}},
 	"pause":         {http.StatusConflict: {"many_paused"}},
 	"setRecurring":  {http.StatusConflict: {"many_recurring"}},
+	"declare": {
+		http.StatusConflict: {"declared_elsewhere", "many_queues"}, http.StatusPreconditionFailed: {"precondition_failed"},
+		http.StatusPreconditionRequired: {"precondition_required"},
+	},
+	"deleteDeclaration": {
+		http.StatusConflict: {"declared_elsewhere", "not_empty"}, http.StatusPreconditionFailed: {"precondition_failed"},
+		http.StatusPreconditionRequired: {"precondition_required"},
+	},
 	"cancelAll":     {http.StatusConflict: {"many_jobs"}},
 	"rescheduleAll": {http.StatusConflict: {"many_jobs"}},
 	"redriveAll":    {http.StatusConflict: {"many_jobs"}},
@@ -241,7 +254,7 @@ func problemsOf(op *huma.Operation) map[int][]string {
 			all[http.StatusInsufficientStorage] = []string{"full"}
 		}
 	}
-	if strings.Contains(op.Path, "{") || op.Path == "/audit" {
+	if strings.Contains(op.Path, "{") || op.Path == "/audit" || op.Path == "/declarations" {
 		all[http.StatusNotFound] = []string{"not_found"}
 	}
 	maps.Copy(all, own[op.OperationID])

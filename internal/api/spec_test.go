@@ -134,6 +134,11 @@ func TestSpecIsKept(t *testing.T) {
 		if _, err := s.client.Schedule(t.Context(), delay.Message{ID: "a", Topic: "t"}, delay.After(time.Hour)); !errors.Is(err, delay.ErrDuplicate) {
 			require.NoError(t, err)
 		}
+		if _, err := s.declarations.Get(t.Context(), "a"); err != nil {
+			now, err := s.rdb.Time(t.Context()).Result()
+			require.NoError(t, err)
+			s.declare("a", `{"sink":"events"}`, now)
+		}
 		_, err := s.client.SetRecurring(t.Context(), delay.Recurring{Name: "a", Cron: "@daily", Message: delay.Message{Topic: "t"}})
 		require.NoError(t, err)
 	}
@@ -145,7 +150,11 @@ func TestSpecIsKept(t *testing.T) {
 		if d.op.OperationID == "cancelTagged" {
 			target += "?tag=none"
 		}
-		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", found, "{name}", "a").Replace(target), body)
+		var headers []string
+		if d.op.OperationID == "deleteDeclaration" {
+			headers = []string{"If-Match", "*"}
+		}
+		a := s.call(d.method, strings.NewReplacer("{id}", "a", "{job}", found, "{name}", "a").Replace(target), body, headers...)
 		require.Less(t, a.status, http.StatusBadRequest, "%s: %s", d.op.OperationID, a.body)
 		d.check(t, spec, a, target)
 	}
@@ -203,6 +212,7 @@ var rightBodies = map[string]any{
 	"pause":         `{"topic": "t"}`, "setLogLevel": `{"level": "debug", "for": "10m"}`,
 	"cancelAll": `{"filter": {"tag": "none"}}`, "rescheduleAll": `{"filter": {"tag": "none"}, "by": "-30m"}`,
 	"setRecurring":      `{"topic": "t", "cron": "@hourly"}`,
+	"declare":           `{"sink": "events"}`,
 	"acknowledgeLosses": `{"losses": ["queue:none"]}`,
 	"redriveAll":        `{"filter": {"state": "dead"}}`, "purgeAll": `{"filter": {"reason": "none"}, "dry_run": true}`,
 }

@@ -26,16 +26,17 @@ func LogLevel(level *telemetry.Level) fx.Option { return fx.Supply(level) }
 type apiParams struct {
 	fx.In
 
-	Config  *config.Config
-	Guard   *access.Guard
-	Version version
-	Sinks   *health.Sinks
-	Keys    *seal.Keyring
-	Queues  *runner.Queues
-	Inlets  *runner.Inlets
-	Metrics *telemetry.Metrics
-	Level   *telemetry.Level `optional:"true"`
-	Logger  *slog.Logger
+	Config       *config.Config
+	Guard        *access.Guard
+	Version      version
+	Sinks        *health.Sinks
+	Keys         *seal.Keyring
+	Queues       *runner.Queues
+	Declarations *operate.Declarations
+	Inlets       *runner.Inlets
+	Metrics      *telemetry.Metrics
+	Level        *telemetry.Level `optional:"true"`
+	Logger       *slog.Logger
 }
 
 // provideGuard provides what decides who may call; it fetches the keys of issuers in the background, so none of
@@ -68,7 +69,7 @@ func provideAPI(lc fx.Lifecycle, p apiParams) (*api.API, error) {
 		p.Level = telemetry.NewLevel(cfg.Log.Level)
 	}
 	a, err := api.New(api.Config{
-		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Queues.Used, Guard: p.Guard, Open: open, Level: p.Level, Logger: logger,
+		Version: string(p.Version), Instance: cfg.Instance, Queues: p.Queues.Used, Declarations: p.Declarations, Guard: p.Guard, Open: open, Level: p.Level, Logger: logger,
 		Sinks: func() (states []api.Sink) {
 			for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 				s := p.Sinks.State(name)

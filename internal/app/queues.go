@@ -7,9 +7,14 @@ import (
 	"go.uber.org/fx"
 
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/declarations"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/declared"
+	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/health"
+	"github.com/delaybridge/delaybridge/internal/operate"
 	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -17,7 +22,7 @@ import (
 // queuesModule provides the queues, the outboxes and the inlets. They depend on Redis and the sinks, and
 // are started last, so that fx, which stops in reverse order, drains the pollers
 // first, then closes the sinks, then Redis.
-var queuesModule = fx.Module("queues", fx.Provide(provideQueues, provideOutboxes, provideInlets))
+var queuesModule = fx.Module("queues", fx.Provide(provideQueues, provideOutboxes, provideInlets, provideRegister, provideDeclarations))
 
 type queueParams struct {
 	fx.In
@@ -57,4 +62,21 @@ func provideOutboxes(lc fx.Lifecycle, cfg *config.Config, queues *runner.Queues,
 
 func provideInlets(cfg *config.Config, queues *runner.Queues, sinks sinkSet, metrics *telemetry.Metrics, logger *slog.Logger) (*runner.Inlets, error) {
 	return runner.NewInlets(runner.InletsConfig{Config: cfg, Queues: queues, Sinks: sinks, Metrics: metrics, Logger: logger})
+}
+
+// provideRegister provides what is known of the queues that are declared by the API. It looks from the start, so the first queues are
+// there soon after those of the files.
+func provideRegister(lc fx.Lifecycle, cfg *config.Config, rdb redis.UniversalClient, queues *runner.Queues, logger *slog.Logger) *declarations.Register {
+	known := declarations.New(declarations.Config{
+		Store: declared.New(rdb, cfg.Prefix, cfg.Redis.Timeout), IsUsed: func() bool { return queues.Config().IsDeclaredByAPI() },
+		IsReadOnly: cfg.Admin.ReadOnly, Logger: logger.With("instance", cfg.Instance),
+	})
+	lc.Append(inBackground(known.Run))
+	return known
+}
+
+func provideDeclarations(cfg *config.Config, rdb redis.UniversalClient, queues *runner.Queues, known *declarations.Register) *operate.Declarations {
+	return &operate.Declarations{Register: known, Config: queues.Config, Admin: func(queue string) *inspect.Admin {
+		return inspect.NewAdmin(store.NewWithTimeout(rdb, cfg.Prefix, queue, cfg.Redis.Timeout))
+	}}
 }

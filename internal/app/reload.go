@@ -10,6 +10,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/declarations"
 	"github.com/delaybridge/delaybridge/internal/runner"
 	"github.com/delaybridge/delaybridge/internal/telemetry"
 )
@@ -31,13 +32,14 @@ type reloads struct {
 type reloadParams struct {
 	fx.In
 
-	Reloads reloads `optional:"true"`
-	Config  *config.Config
-	Level   *telemetry.Level `optional:"true"`
-	Metrics *telemetry.Metrics
-	Queues  *runner.Queues
-	Guard   *access.Guard
-	Logger  *slog.Logger
+	Reloads  reloads `optional:"true"`
+	Config   *config.Config
+	Level    *telemetry.Level `optional:"true"`
+	Metrics  *telemetry.Metrics
+	Queues   *runner.Queues
+	Register *declarations.Register
+	Guard    *access.Guard
+	Logger   *slog.Logger
 }
 
 // startReloads listens once all else has started, and until anything stops. What is asked
@@ -47,7 +49,7 @@ func startReloads(lc fx.Lifecycle, p reloadParams) {
 		return
 	}
 	lc.Append(inBackground(runner.NewReloader(runner.ReloaderConfig{
-		Requests: p.Reloads.requests, Load: p.Reloads.load, Queues: p.Queues, Level: p.Level, Metrics: p.Metrics, Guard: p.Guard,
+		Requests: p.Reloads.requests, Load: p.Reloads.load, Declared: p.Register.Known, DeclaredChanged: p.Register.Changed(), Queues: p.Queues, Level: p.Level, Metrics: p.Metrics, Guard: p.Guard,
 		Logger: p.Logger.With("instance", p.Config.Instance),
 	}, p.Config).Run))
 }

@@ -15,14 +15,16 @@ import (
 
 // leftOut are the calls that are no tools, and why.
 var leftOut = map[string]string{
-	"events":        "it is a stream",
-	"schedule":      "a model does not decide what is published, and where",
-	"scheduleBatch": "as schedule",
-	"setRecurring":  "as schedule",
-	"cancelTagged":  "cancelAll does the same as a job, with a dry run",
-	"demand":        "it is for autoscalers, and forecast says more",
-	"logLevel":      "it is about the process",
-	"setLogLevel":   "it is about the process",
+	"events":            "it is a stream",
+	"schedule":          "a model does not decide what is published, and where",
+	"scheduleBatch":     "as schedule",
+	"setRecurring":      "as schedule",
+	"declare":           "which queues there are, teams decide",
+	"cancelTagged":      "cancelAll does the same as a job, with a dry run",
+	"deleteDeclaration": "as declare",
+	"demand":            "it is for autoscalers, and forecast says more",
+	"logLevel":          "it is about the process",
+	"setLogLevel":       "it is about the process",
 }
 
 // destructive are the calls whose effect nothing can undo.

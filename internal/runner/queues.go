@@ -148,6 +148,13 @@ func (set *Queues) find(name string) *queue {
 	return set.places[name].newest()
 }
 
+// Config is the configuration in force.
+func (set *Queues) Config() *config.Config {
+	set.mu.Lock()
+	defer set.mu.Unlock()
+	return set.config.Config
+}
+
 // Used are the queues as the API and the inlets use them, by name. Nobody changes the map.
 func (set *Queues) Used() map[string]*operate.Queue { return *set.used.Load() }
 

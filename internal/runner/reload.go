@@ -16,7 +16,7 @@ const lookAtFiles = 3 * time.Second
 
 // Reloader loads the configuration again on request, and puts it in force if it is valid
 // and differs in no key that needs a restart. Otherwise nothing changes. It also looks at the queue
-// files every few seconds; one that is wrong counts as it was before, whatever the others say.
+// files every few seconds, and takes what is declared by the API; one that is wrong counts as it was before, whatever the others say.
 type Reloader struct {
 	config  ReloaderConfig
 	inForce *config.Config
@@ -32,7 +32,7 @@ type looks struct {
 // note takes the files of a look, and reports whether they have changed. A change counts when it is seen twice, because a file
 // that is being written, or replaced, may be valid and lack queues.
 func (l *looks) note(inForce *config.Config, files config.Included) (isNews bool) {
-	isSettled := files.Equal(l.seen)
+	isSettled := files.EqualFiles(l.seen)
 	l.seen = files
 	switch {
 	case inForce.Has(files):
@@ -45,11 +45,18 @@ func (l *looks) note(inForce *config.Config, files config.Included) (isNews bool
 	return true
 }
 
+// take has files count as tried.
+func (l *looks) take(files config.Included) { l.tried = files }
+
 // ReloaderConfig says what a [Reloader] changes. All fields are required except Level.
 type ReloaderConfig struct {
 	Requests <-chan os.Signal
 	// Load reads the configuration again that is in force.
-	Load    func(inForce *config.Config) (*config.Config, error)
+	Load func(inForce *config.Config) (*config.Config, error)
+	// Declared are the queues that are declared by the API, by name, as JSON; DeclaredChanged receives a value after they have changed.
+	Declared        func() map[string]string
+	DeclaredChanged <-chan struct{}
+
 	Queues  *Queues
 	Level   *telemetry.Level // of the logger, where it can change
 	Guard   *access.Guard
@@ -81,6 +88,8 @@ func (r *Reloader) Run(ctx context.Context) {
 			}
 		case <-looks.C:
 			r.look() //nolint:contextcheck // as above
+		case <-r.config.DeclaredChanged:
+			r.declare() //nolint:contextcheck // as above
 		}
 	}
 }
@@ -97,9 +106,19 @@ func (r *Reloader) reload() {
 
 // look puts the queue files in force if they have changed.
 func (r *Reloader) look() {
-	if files := r.inForce.Include(); r.looks.note(r.inForce, files) {
+	if files := r.inForce.Declare(r.config.Declared()); r.looks.note(r.inForce, files) {
 		r.tell(r.take(r.inForce.With(files)))
 	}
+}
+
+// declare puts what is declared by the API in force, unless files are changing: then a look does.
+func (r *Reloader) declare() {
+	files := r.inForce.Declare(r.config.Declared())
+	if !files.EqualFiles(r.inForce.Included()) || r.inForce.Has(files) {
+		return
+	}
+	r.looks.take(files)
+	r.tell(r.take(r.inForce.With(files)))
 }
 
 // take puts a configuration in force, as a whole or not at all.
