@@ -21,7 +21,10 @@ import (
 	"github.com/delaybridge/delaybridge/internal/api"
 	"github.com/delaybridge/delaybridge/internal/api/access"
 	"github.com/delaybridge/delaybridge/internal/config"
+	"github.com/delaybridge/delaybridge/internal/declarations"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/declared"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
 	"github.com/delaybridge/delaybridge/internal/engine/store/layout"
 	"github.com/delaybridge/delaybridge/internal/engine/store/storetest"
@@ -54,7 +57,16 @@ func newAgreement(t *testing.T, durability string) *agreement {
 	q := &operate.Queue{Name: "orders", Sink: cfg.Sink, Store: f.queue, Clients: clients}
 	guard, err := access.NewGuard(access.Options{})
 	require.NoError(t, err)
+	allowing, err := config.Parse([]byte("{sinks: {events: {type: nats, url: 'nats://127.0.0.1:1'}}, queue_files: {api: {}}}"), nil)
+	require.NoError(t, err)
+	register := declarations.New(declarations.Config{
+		Store: declared.New(f.rdb, all.Prefix, time.Second), IsUsed: func() bool { return true }, Logger: slog.New(slog.DiscardHandler),
+	})
 	a, err := api.New(api.Config{
+		Declarations: &operate.Declarations{
+			Register: register, Config: func() *config.Config { return allowing },
+			Admin: func(queue string) *inspect.Admin { return inspect.NewAdmin(store.New(f.rdb, all.Prefix, queue)) },
+		},
 		Instance: "test", Queues: func() map[string]*operate.Queue { return map[string]*operate.Queue{"orders": q} }, Sinks: func() []api.Sink { return nil },
 		Inlets: seenInlets,
 		Rules:  func(string) operate.RulesView { return operate.ViewRules(&cfg) }, Lateness: func(string) operate.Histogram { return operate.Histogram{} },
@@ -207,6 +219,8 @@ var queriesOfBoth = []query{
 	{"/queues/orders/forecast?step=1h&from=2031-01-01T00:00:00Z&to=2031-01-02T00:00:00Z", "forecast --queue orders --step 1h --from 2031-01-01T00:00:00Z --to 2031-01-02T00:00:00Z", ""},
 	{"/queues/orders/demand?within=87600h", "forecast --queue orders --within 87600h", ""},
 	{"/inlets", "inlets --url URL", "inlets"},
+	{"/declarations", "queues list --url URL", "declarations"},
+	{"/declarations/bills", "queues show --url URL bills", ""},
 	{"/jobs", "jobs list --queue orders", "jobs"},
 	{"/jobs/JOB", "jobs show --queue orders JOB", ""},
 	{"/queues/orders/recurring", "recurring list --queue orders", "recurring"},
@@ -222,6 +236,8 @@ func TestQueriesAgree(t *testing.T) {
 	t.Parallel()
 	a := newAgreement(t, "")
 	a.scene()
+	status, _ := a.call(http.MethodPut, "/declarations/bills", `{"sink": "events", "owner": "ann"}`)
+	require.Equal(t, http.StatusCreated, status)
 	job := fmt.Sprint(a.ok("cancel", "--all", "--tag", "none", "--dry-run", "--no-wait", "-o", "json").object(t)["job"])
 	require.Eventually(t, func() bool { return a.get("/queues/orders")["rates"] != nil }, time.Minute, 100*time.Millisecond)
 	for _, q := range queriesOfBoth {
@@ -274,7 +290,7 @@ func TestQueriesOfTheAPI(t *testing.T) {
 		if before, _, isOne := strings.Cut(path, "/messages/"); isOne {
 			path = before + "/messages/{id}"
 		}
-		known = append(known, strings.NewReplacer("JOB", "{job}", "/daily", "/{name}").Replace(path))
+		known = append(known, strings.NewReplacer("JOB", "{job}", "/daily", "/{name}", "/bills", "/{name}").Replace(path))
 	}
 	for path, item := range a.get("/openapi.json")["paths"].(map[string]any) {
 		if item.(map[string]any)["get"] != nil {

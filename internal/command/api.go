@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/delaybridge/delaybridge/internal/config"
@@ -50,8 +51,8 @@ func apiURL(admin config.Admin) (string, error) {
 }
 
 // ask makes a call, and returns the answer. The file of the token is read each time, since tokens change. The bridge's log calls
-// the request bridge/ and a random name.
-func (f apiFlags) ask(ctx context.Context, method, url string, body []byte) ([]byte, error) {
+// the request bridge/ and a random name. headers are names and values.
+func (f apiFlags) ask(ctx context.Context, method, url string, body []byte, headers ...string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, usagef("--url: %v", err)
@@ -59,6 +60,9 @@ func (f apiFlags) ask(ctx context.Context, method, url string, body []byte) ([]b
 	request.Header.Set("X-Request-Id", ownName+"/"+rand.Text())
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		request.Header.Set(pair[0], pair[1])
 	}
 	if f.TokenFile != "" {
 		token, err := os.ReadFile(f.TokenFile)

@@ -76,7 +76,7 @@ var lookingTrials = []trial{
 // otherCommands are those that are about no queue, run the bridge, ask one by its API, have an outbox (see TestOutboxAudit), or import
 // from another system (see TestImportAsynq).
 var otherCommands = []string{
-	"dev", "run", "check", "inlets", "mcp", "import asynq", "import bullmq", "ready", "size", "version", "completion", "man", "__complete", "config print", "config schema", "config acl",
+	"dev", "run", "check", "inlets", "mcp", "queues list", "queues show", "queues apply", "queues delete", "import asynq", "import bullmq", "ready", "size", "version", "completion", "man", "__complete", "config print", "config schema", "config acl",
 	"outbox list", "outbox show", "outbox audit", "outbox adopt", "outbox redrive",
 	"outbox migrate up", "outbox migrate down", "outbox migrate status", "outbox migrate print",
 }

@@ -46,6 +46,7 @@ type queueCommands struct {
 	Forecast forecastCommand `cmd:"" help:"Show how many messages fall due when."`
 	Pause    pauseCommand    `cmd:"" help:"Stop publishing of a queue or one topic: its messages keep waiting."`
 	Resume   resumeCommand   `cmd:"" help:"Resume a paused queue or topic."`
+	Queues   queuesCommands  `cmd:"" help:"List, show, apply or delete queues that a running bridge is told to have."`
 	Shards   shardsCommands  `cmd:"" help:"Show a queue's shards, or change their number."`
 	Size     sizeCommand     `cmd:"" help:"Say how large Redis, the bridge and an outbox must be for a load."`
 }

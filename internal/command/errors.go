@@ -65,7 +65,8 @@ func usagef(format string, args ...any) error {
 // exits are the exit codes of codes; of all others it is exitFailed.
 var exits = map[string]int{
 	operate.CodeInvalid: exitUsage, "duplicate": exitRefused, "not_found": exitRefused, "too_late": exitRefused,
-	"many_paused": exitRefused, "many_jobs": exitRefused, "many_recurring": exitRefused,
+	"many_paused": exitRefused, "many_jobs": exitRefused, "many_recurring": exitRefused, "many_queues": exitRefused,
+	"declared_elsewhere": exitRefused, "not_empty": exitRefused, "precondition_failed": exitRefused, "precondition_required": exitUsage,
 }
 
 // exitOf is the exit code of a code.

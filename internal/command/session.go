@@ -16,6 +16,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/seal"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
+	"github.com/delaybridge/delaybridge/internal/engine/store/declared"
 	"github.com/delaybridge/delaybridge/internal/operate"
 )
 
@@ -50,14 +51,21 @@ func (f queueFlags) open(p *program) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := isKnown("queue", f.Queue, f.Config, cfg.Queues); err != nil {
+	if !cfg.IsDeclaredByAPI() { // Else Redis may have it.
+		err = isKnown("queue", f.Queue, f.Config, cfg.Queues)
+	}
+	if err != nil {
 		return nil, err
 	}
 	s, err := openRedis(p, cfg, f.json())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.choose(cfg, f.Queue); err != nil {
+	cfg = s.withDeclared(cfg)
+	if err = isKnown("queue", f.Queue, f.Config, cfg.Queues); err == nil {
+		err = s.choose(cfg, f.Queue)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -71,18 +79,20 @@ func (f queuesFlags) open(p *program) (all []*session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	names := slices.Sorted(maps.Keys(cfg.Queues))
-	if f.Queue != "" {
-		if err := isKnown("queue", f.Queue, f.Config, cfg.Queues); err != nil {
-			return nil, err
-		}
-		names = []string{f.Queue}
+	if !cfg.IsDeclaredByAPI() { // Else Redis may have it.
+		_, err = f.names(cfg)
 	}
-	if len(names) == 0 {
-		return nil, usagef("%s has no queue yet", f.Config)
+	if err != nil {
+		return nil, err
 	}
 	first, err := openRedis(p, cfg, f.json())
 	if err != nil {
+		return nil, err
+	}
+	cfg = first.withDeclared(cfg)
+	names, err := f.names(cfg)
+	if err != nil {
+		first.close()
 		return nil, err
 	}
 	for _, name := range names {
@@ -94,6 +104,34 @@ func (f queuesFlags) open(p *program) (all []*session, err error) {
 		all = append(all, &s)
 	}
 	return all, nil
+}
+
+// names are those of the queues that the flags mean.
+func (f queuesFlags) names(cfg *config.Config) ([]string, error) {
+	switch {
+	case f.Queue != "":
+		return []string{f.Queue}, isKnown("queue", f.Queue, f.Config, cfg.Queues)
+	case len(cfg.Queues) == 0:
+		return nil, usagef("%s has no queue yet", f.Config)
+	}
+	return slices.Sorted(maps.Keys(cfg.Queues)), nil
+}
+
+// withDeclared adds the queues that were declared by the API, where the configuration allows it.
+func (s *session) withDeclared(cfg *config.Config) *config.Config {
+	if !cfg.IsDeclaredByAPI() {
+		return cfg
+	}
+	all, err := declared.New(s.rdb, cfg.Prefix, cfg.Redis.Timeout).Look(s.ctx)
+	if err != nil {
+		warn(s.program, s.asJSON, "not_read", "", fmt.Sprintf("queues that were declared by the API are not known: %v", err))
+		return cfg
+	}
+	queues := map[string]string{}
+	for name, d := range all.Queues {
+		queues[name] = string(d.Queue)
+	}
+	return cfg.With(cfg.Declare(queues))
 }
 
 // openRedis connects, and waits for the first answer.
