@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/test/trial"
@@ -161,7 +163,8 @@ var untyped = map[string]map[string][]string{
 
 // worlds are what is there before a page is read, where that is more than an installed bridge.
 var worlds = map[string]func(*shell){
-	"docs/api.md":         (*shell).runsABridge,
+	"docs/api.md":         (*shell).takesDeclarations,
+	"docs/queues.md":      (*shell).takesDeclarations,
 	"docs/autoscaling.md": (*shell).runsABridge,
 	"docs/debounce.md":    (*shell).runsABridge,
 	"docs/inlet.md":       (*shell).runsAtItsPort,
@@ -215,6 +218,15 @@ func (s *shell) configured() {
 // runsABridge has a bridge that runs, with its configuration.
 func (s *shell) runsABridge() {
 	s.configures(testenv.Redis(s.t))
+	s.start("bridge run --config bridge.yaml")
+}
+
+// takesDeclarations has one by whose API queues may be declared.
+func (s *shell) takesDeclarations() {
+	s.configures(testenv.Redis(s.t))
+	text, err := os.ReadFile(filepath.Join(s.dir, "bridge.yaml"))
+	require.NoError(s.t, err)
+	s.write("bridge.yaml", string(text)+"queue_files: {api: {prefix: payments-}}\n")
 	s.start("bridge run --config bridge.yaml")
 }
 
