@@ -25,7 +25,7 @@ func (c *Config) Print(w io.Writer) error {
 		merged.QueueFiles = nil
 	}
 	if c.IsDeclaredByAPI() {
-		merged.QueueFiles = map[string]QueueFiles{apiSection: c.QueueFiles[apiSection]}
+		merged.QueueFiles = map[string]QueueFiles{APISection: c.QueueFiles[APISection]}
 	}
 	encoder := yaml.NewEncoder(w)
 	encoder.SetIndent(2)

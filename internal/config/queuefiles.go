@@ -25,12 +25,14 @@ type QueueFiles struct {
 	MaxBudget Size     `yaml:"max_budget" default:"0" min:"0" doc:"Largest budget.bytes of a queue, and the budget of one that gives none. 0: no limit."`
 }
 
+// APISection is the section of queue_files for the queues that are declared by the API.
+const APISection = "api"
+
 const (
 	// mostQueueFiles bounds what is read every few seconds.
 	mostQueueFiles = 1000
-	// apiSection is the section of the queues that are declared by the API. Each counts as a file with one queue, whose path begins
-	// with apiPath.
-	apiSection, apiPath = "api", "api:"
+	// apiPath begins the path of what stands for the file of a declared queue: each counts as a file with one queue.
+	apiPath = "api:"
 )
 
 // queueFile is the content of a queue file.
@@ -108,12 +110,12 @@ func (c *Config) Declare(queues map[string]string) Included {
 
 // IsDeclaredByAPI reports whether queues may be declared by the API.
 func (c *Config) IsDeclaredByAPI() bool {
-	_, is := c.QueueFiles[apiSection]
+	_, is := c.QueueFiles[APISection]
 	return is
 }
 
 // isDeclared reports whether it is a queue that was declared by the API, and no file.
-func (s queueSource) isDeclared() bool { return s.section == apiSection }
+func (s queueSource) isDeclared() bool { return s.section == APISection }
 
 // list returns the files that patterns name, sorted.
 func list(folder string, patterns []string) (paths []string, err error) {
@@ -227,7 +229,7 @@ func (c *Config) CheckDeclared(queue, declaration string) []*Problem {
 
 // CheckRemoval returns why a queue that was declared by the API cannot be removed.
 func (c *Config) CheckRemoval(queue string) []*Problem {
-	p := &part{queueSource: queueSource{apiSection, DeclaredAs(queue)}, problems: newProblemsOf(DeclaredAs(queue))}
+	p := &part{queueSource: queueSource{APISection, DeclaredAs(queue)}, problems: newProblemsOf(DeclaredAs(queue))}
 	c.own().findFixed(p, c)
 	return p.problems.sorted()
 }
@@ -241,7 +243,7 @@ func (c *Config) HasDeclared(queue, declaration string) bool {
 
 // declaredFile is what stands for the file of a queue that was declared by the API.
 func declaredFile(queue, declaration string) includedFile {
-	return includedFile{section: apiSection, path: DeclaredAs(queue), content: fmt.Appendf(nil, `{"queues":{%q:%s}}`, queue, declaration)}
+	return includedFile{section: APISection, path: DeclaredAs(queue), content: fmt.Appendf(nil, `{"queues":{%q:%s}}`, queue, declaration)}
 }
 
 // queueSource is where a queue was declared.
@@ -457,7 +459,7 @@ func (c checker) prefix(name string, file includedFile, all []includedFile) {
 		c.add("queues."+name, "the name must begin with %q, by queue_files.%s.prefix", own, file.section)
 	}
 	for _, other := range all {
-		if other.section == apiSection {
+		if other.section == APISection {
 			continue
 		}
 		// With the prefix *-, names that begin with a-b- are those of a-b.yaml, and not of a.yaml.
@@ -530,12 +532,12 @@ func (c checker) queueFiles() {
 	for _, name := range slices.Sorted(maps.Keys(c.config.QueueFiles)) {
 		files, path := c.config.QueueFiles[name], "queue_files."+name
 		switch {
-		case name != apiSection && len(files.Files) == 0 && !c.reported(path+".files"):
+		case name != APISection && len(files.Files) == 0 && !c.reported(path+".files"):
 			c.add(path+".files", "missing, must be given")
-		case name == apiSection && len(files.Files) > 0:
-			c.add(path+".files", "is not allowed: the section %s is for the queues that are declared by the API", apiSection)
-		case name == apiSection && strings.Contains(files.Prefix, "*"):
-			c.add(path+".prefix", "%q: * stands for a file's name, and the section %s has no files", files.Prefix, apiSection)
+		case name == APISection && len(files.Files) > 0:
+			c.add(path+".files", "is not allowed: the section %s is for the queues that are declared by the API", APISection)
+		case name == APISection && strings.Contains(files.Prefix, "*"):
+			c.add(path+".prefix", "%q: * stands for a file's name, and the section %s has no files", files.Prefix, APISection)
 		}
 		for _, pattern := range files.Files {
 			if _, err := filepath.Match(pattern, ""); err != nil {

@@ -72,7 +72,7 @@ const (
 )
 
 // apiSection is where the main file says what may be declared.
-const apiSection = "queue_files.api"
+const apiSection = "queue_files." + config.APISection
 
 // allowed is the section of the configuration, and the configuration.
 func (d *Declarations) allowed() (*config.Config, config.QueueFiles, error) {
@@ -80,7 +80,7 @@ func (d *Declarations) allowed() (*config.Config, config.QueueFiles, error) {
 	if !cfg.IsDeclaredByAPI() {
 		return nil, config.QueueFiles{}, &Fault{Code: "not_found", Detail: "no queue can be declared by the API: the configuration has no section " + apiSection}
 	}
-	return cfg, cfg.QueueFiles["api"], nil
+	return cfg, cfg.QueueFiles[config.APISection], nil
 }
 
 // List returns what is declared, by name.
