@@ -220,18 +220,7 @@ func (c *Config) FileOf(queue string) string {
 // CheckDeclared returns what is wrong with a queue that is to be declared by the API, as JSON. It is valid by itself then, and what
 // another file says of the name is told by [Config.FileOf].
 func (c *Config) CheckDeclared(queue, declaration string) []*Problem {
-	p := c.decodeQueues(declaredFile(queue, declaration), c.included.files)
-	if len(p.problems.list) == 0 {
-		c.own().findFixed(p, c)
-	}
-	return p.problems.sorted()
-}
-
-// CheckRemoval returns why a queue that was declared by the API cannot be removed.
-func (c *Config) CheckRemoval(queue string) []*Problem {
-	p := &part{queueSource: queueSource{APISection, DeclaredAs(queue)}, problems: newProblemsOf(DeclaredAs(queue))}
-	c.own().findFixed(p, c)
-	return p.problems.sorted()
+	return c.decodeQueues(declaredFile(queue, declaration), c.included.files).problems.sorted()
 }
 
 // HasDeclared reports whether this declaration of a queue by the API is in force.
@@ -422,7 +411,6 @@ func (c *Config) decodeQueues(file includedFile, all []includedFile) *part {
 	if len(found.list) > 0 {
 		return p
 	}
-
 	if root != nil && root.Kind != yaml.MappingNode {
 		found.addAt(place{line: root.Line}, "", "is %s, must be a section of keys", kindName(root))
 		return p

@@ -398,7 +398,6 @@ func TestCheckDeclared(t *testing.T) {
 	assert.Empty(t, cfg.CheckDeclared("b", `{"sink":"events"}`))
 	assert.Equal(t, []string{`queues.pay-b: names that begin with "pay-" are those of teams/pay.yaml`}, texts(cfg.CheckDeclared("pay-b", `{"sink":"events"}`)))
 	assert.Equal(t, []string{"queues.b.sink: ${HOME}: only the main file may refer to variables and files; a literal dollar is $$"}, texts(cfg.CheckDeclared("b", `{"sink":"${HOME}"}`))[:1])
-	assert.Empty(t, cfg.CheckRemoval("b"))
 
 	for rules, want := range map[string]string{
 		"}, api: {files: [a.yaml]":  "queue_files.api.files: is not allowed",

@@ -162,9 +162,6 @@ func (d *Declarations) Delete(ctx context.Context, name string, known Condition,
 		if err := known.check(name, old, true, false); err != nil {
 			return is, err
 		}
-		if found := cfg.CheckRemoval(name); len(found) > 0 {
-			return is, &Fault{Code: codeElsewhere, Detail: found[0].Text}
-		}
 		// What is scheduled after this waits until the queue is there again, as in any queue that is removed.
 		if err := d.left(ctx, name, keepsMessages, &deleted); err != nil {
 			return is, err
