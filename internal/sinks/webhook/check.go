@@ -15,7 +15,7 @@ var _ sinks.Checker = (*Sink)(nil)
 // Check implements [sinks.Checker]. It connects to each endpoint, and sends no request: what
 // a path, a signature or a login is worth only a message can tell.
 func (s *Sink) Check(ctx context.Context, plan sinks.Plan) (findings []check.Finding) {
-	ctx, end, err := s.within(ctx)
+	ctx, end, err := s.calls.Begin(ctx)
 	if err != nil {
 		return []check.Finding{{Level: check.Error, Code: "sink_unreachable", What: err.Error()}}
 	}

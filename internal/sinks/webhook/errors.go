@@ -9,14 +9,11 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
-var (
-	errNoEndpoint = errors.New("there is no endpoint of that name")
-	errTimeout    = errors.New("no progress within the publish timeout")
-	errNoSlot     = errors.New("no request ended within the publish timeout")
-)
+var errNoEndpoint = errors.New("there is no endpoint of that name")
 
 // answerError is a status that acknowledges nothing. It shows nothing else of the answer, which
 // may repeat what was posted.
@@ -27,22 +24,6 @@ type answerError struct {
 
 func (e *answerError) Error() string {
 	return fmt.Sprintf("endpoint %s answered %d %s", e.endpoint, e.status, http.StatusText(e.status))
-}
-
-// sent says how far a message came.
-type sent int32
-
-const (
-	unsent sent = iota // no connection had any of it
-	fresh              // a connection had it that had carried nothing before
-	used               // a connection had it that the server had accepted
-)
-
-func handoverOf(isReused bool) sent {
-	if isReused {
-		return used
-	}
-	return fresh
 }
 
 // byStatus are the answers by which the endpoint says that it has not dealt with the message.
@@ -71,11 +52,14 @@ var byStatus = map[int]sinks.Outcome{
 	http.StatusGatewayTimeout: {Class: sinks.Unknown, Reason: sinks.ReasonBroker, OfRoute: true},
 }
 
+// refuse is what an error means for a message that no connection had any of.
+func refuse(err error) sinks.Outcome { return classify(err, exchange.Unsent) }
+
 // classify says what an error means for a message that came so far. It is the only place
 // that does.
-func classify(err error, how sent) sinks.Outcome {
+func classify(err error, how exchange.Sent) sinks.Outcome {
 	outcome := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err)}
-	if how != unsent {
+	if how != exchange.Unsent {
 		outcome.Class = sinks.Unknown
 	}
 	var answered *answerError
@@ -85,9 +69,9 @@ func classify(err error, how sent) sinks.Outcome {
 		outcome = ofStatus(answered.status)
 	case errors.As(err, &invalid):
 		outcome = sinks.Outcome{Class: sinks.Permanent, Reason: sinks.ReasonInvalid}
-	case errors.Is(err, errClosed):
+	case errors.Is(err, exchange.ErrClosed):
 		outcome.Whole = true
-	case how == fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
+	case how == exchange.Fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
 		outcome.Class = sinks.Unavailable
 	}
 	outcome.Err = err
@@ -112,13 +96,13 @@ func ofStatus(status int) sinks.Outcome {
 func why(err error) sinks.Reason {
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
-	case errors.Is(err, errClosed):
+	case errors.Is(err, exchange.ErrClosed):
 		return sinks.ReasonClosed
 	case errors.Is(err, errNoEndpoint):
 		return sinks.ReasonTopicMissing
 	case tlsclient.IsTrust(err):
 		return sinks.ReasonAuth
-	case errors.Is(err, errTimeout), errors.Is(err, errNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+	case errors.Is(err, exchange.ErrTimeout), errors.Is(err, exchange.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		isNet && timeout.Timeout():
 		return sinks.ReasonTimeout
 	default:

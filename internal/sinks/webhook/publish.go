@@ -4,15 +4,14 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
 )
 
 const (
@@ -21,13 +20,15 @@ const (
 	// told everything.
 	answerMost    = 16 << 10
 	answerTimeout = time.Second
+	// pauseMost bounds how long an endpoint may have us wait before it is asked again.
+	pauseMost = time.Hour
 )
 
 // Publish implements [sinks.Sink]. Of each chain one message is under way.
 func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
-	ctx, end, err := s.within(ctx)
+	ctx, end, err := s.calls.Begin(ctx)
 	if err != nil {
-		outcomes.Rest(classify(err, unsent))
+		outcomes.Rest(refuse(err))
 		return
 	}
 	defer end()
@@ -46,58 +47,50 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 // post posts one message, when its endpoint has a slot for it.
 func (s *Sink) post(ctx context.Context, m *message.Message) sinks.Outcome {
 	if err := message.CheckTopic(message.Webhook, m.Topic); err != nil {
-		return classify(err, unsent)
+		return refuse(err)
 	}
 	e := s.endpoints[m.Topic]
 	if e == nil {
-		return classify(errNoEndpoint, unsent)
+		return refuse(errNoEndpoint)
 	}
 	if ctx.Err() != nil {
-		return classify(context.Cause(ctx), unsent)
+		return refuse(context.Cause(ctx))
 	}
-	if refusal, ok := e.take(ctx, s.timeout); !ok {
+	if refusal, ok := e.Take(ctx, s.timeout); !ok {
 		return refusal
 	}
-	defer e.release()
+	defer e.Release()
 	return e.post(ctx, m, s.timeout)
 }
 
-// post makes the request. The timeout counts from its last progress: on the way to a
-// connection, on the way out, or until the answer begins.
+// post makes the request.
 func (e *endpoint) post(caller context.Context, m *message.Message, timeout time.Duration) sinks.Outcome {
-	ctx, cancel := context.WithCancelCause(caller)
-	defer cancel(nil)
-	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
-	defer timer.Stop()
-	var handover atomic.Int32
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		timer.Reset(timeout)
-		handover.Store(int32(handoverOf(info.Reused)))
-	}})
-	request, err := e.request(ctx, m, time.Now(), func() { timer.Reset(timeout) })
+	ctx, attempt := exchange.Begin(caller, timeout)
+	defer attempt.End()
+	request, err := e.request(ctx, m, time.Now())
 	if err != nil {
-		return classify(err, unsent)
+		return refuse(err)
 	}
-	answer, err := e.transport.RoundTrip(request)
+	answer, err := e.client.Do(request)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		outcome := classify(e.files.Explain(err), sent(handover.Load()))
+		outcome := classify(e.files.Explain(err), attempt.Sent())
 		if caller.Err() == nil { // Else it says nothing of the endpoint.
-			e.note(outcome, false, 0)
+			e.Failed(outcome)
 		}
 		return outcome
 	}
-	timer.Reset(answerTimeout)
+	attempt.Within(answerTimeout)
 	_, _ = io.CopyN(io.Discard, answer.Body, answerMost) // Whatever it says.
 	_ = answer.Body.Close()
 	if answer.StatusCode/100 == 2 { //nolint:mnd // success, as RFC 9110 has it
-		e.note(sinks.Acked(), true, 0)
+		e.Answered(sinks.Acked(), 0)
 		return sinks.Acked()
 	}
-	outcome := classify(&answerError{e.name, answer.StatusCode}, used)
-	e.note(outcome, true, pauseOf(answer, time.Now()))
+	outcome := classify(&answerError{e.name, answer.StatusCode}, exchange.Used)
+	e.Answered(outcome, pauseOf(answer, time.Now()))
 	return outcome
 }
 

@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -23,9 +24,8 @@ const (
 )
 
 // request makes the request of a message, signed for this attempt. Nothing refers to the
-// message's body afterwards. It tells progress whenever the connection has taken some of
-// the body. The error is a [*message.InvalidError].
-func (e *endpoint) request(ctx context.Context, m *message.Message, now time.Time, progress func()) (*http.Request, error) {
+// message's body afterwards. The error is a [*message.InvalidError].
+func (e *endpoint) request(ctx context.Context, m *message.Message, now time.Time) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url.String(), nil)
 	if err != nil {
 		return nil, err
@@ -46,8 +46,7 @@ func (e *endpoint) request(ctx context.Context, m *message.Message, now time.Tim
 		request.Header.Set("Authorization", e.authorization.Get())
 	}
 	copied := e.sign(request.Header, m, now)
-	// A request with a body that cannot be read again is one that net/http never sends again.
-	request.Body = &body{bytes.NewReader(copied), progress}
+	request.Body = io.NopCloser(bytes.NewReader(copied))
 	request.ContentLength = int64(len(m.Body))
 	return request, nil
 }
@@ -67,21 +66,6 @@ func (e *endpoint) sign(header http.Header, m *message.Message, now time.Time) (
 	header.Set(headerSignature, strings.Join(signatures, " "))
 	return copied
 }
-
-// body tells of each part that is read of it, which is when the connection has taken the one before.
-type body struct {
-	content  *bytes.Reader
-	progress func()
-}
-
-// Read implements [io.Reader].
-func (b *body) Read(p []byte) (int, error) {
-	b.progress()
-	return b.content.Read(p)
-}
-
-// Close implements [io.Closer].
-func (*body) Close() error { return nil }
 
 // hasControl reports whether a header cannot have the value.
 func hasControl(value string) bool {

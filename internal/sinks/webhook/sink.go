@@ -19,6 +19,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
 )
 
 // DefaultPublishTimeout is how long a publish may take where Config says nothing.
@@ -27,18 +28,12 @@ const DefaultPublishTimeout = 10 * time.Second
 // pingTimeout bounds a Ping whose ctx allows more.
 const pingTimeout = 5 * time.Second
 
-var errClosed = errors.New("the sink is closed")
-
 // Sink posts to the endpoints of one configuration. Its goroutines are those of the calls of
 // Publish, which await them, and those of net/http, which end with their connections.
 type Sink struct {
 	timeout   time.Duration
 	endpoints map[string]*endpoint
-	root      context.Context //nolint:containedctx // the sink's life
-	stop      context.CancelFunc
-
-	mu    sync.Mutex     // keeps calls from beginning when root has ended
-	calls sync.WaitGroup // of Publish
+	calls     *exchange.Calls
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -48,7 +43,7 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 	if err := config.verify(); err != nil {
 		return nil, err
 	}
-	s := &Sink{timeout: config.timeout(), endpoints: map[string]*endpoint{}}
+	s := &Sink{timeout: config.timeout(), endpoints: map[string]*endpoint{}, calls: exchange.NewCalls()}
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config, logger)
 		if err != nil {
@@ -56,7 +51,6 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 		}
 		s.endpoints[name] = e
 	}
-	s.root, s.stop = context.WithCancel(context.Background()) //nolint:forbidigo // its own life, ended by Close
 	return s, nil
 }
 
@@ -65,7 +59,7 @@ func (s *Sink) Route(m *message.Message) sinks.Route { return sinks.Route(m.Topi
 
 // Ping implements [sinks.Sink]: one endpoint that takes connections is enough. It sends no request.
 func (s *Sink) Ping(ctx context.Context) error {
-	ctx, end, err := s.within(ctx)
+	ctx, end, err := s.calls.Begin(ctx)
 	if err != nil {
 		return err
 	}
@@ -90,40 +84,15 @@ func (s *Sink) Ping(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// within returns a context that also ends with the sink, whose Close waits for end.
-func (s *Sink) within(ctx context.Context) (_ context.Context, end func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.root.Err() != nil {
-		return ctx, nil, errClosed
-	}
-	s.calls.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.root, func() { cancel(errClosed) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-		s.calls.Done()
-	}, nil
-}
-
 // Close implements [sinks.Sink].
 func (s *Sink) Close(ctx context.Context) error {
-	s.mu.Lock()
-	s.stop()
-	s.mu.Unlock()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.calls.Wait()
+	err := s.calls.Close(ctx, func() {
 		for _, e := range s.endpoints {
-			e.transport.CloseIdleConnections()
+			e.client.Transport.CloseIdleConnections()
 		}
-	}()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("close webhook sink: %w", ctx.Err())
+	})
+	if err != nil {
+		return fmt.Errorf("close webhook sink: %w", err)
 	}
+	return nil
 }
