@@ -162,7 +162,7 @@ format: $(LINT) ## Format all Go files.
 
 tools: $(LINT) ## Install the pinned linter into .cache/bin.
 
-provision: ## Install missing system packages; fetch Kafka, build nats-server.
+provision: ## Install missing system packages; fetch Kafka and ElasticMQ, build nats-server.
 	@scripts/provision.sh
 	@go run ./test/services -fetch
 

@@ -76,6 +76,7 @@ const (
 	NATS     Broker = "nats"
 	RabbitMQ Broker = "rabbitmq"
 	Redis    Broker = "redis" // Streams
+	SQS      Broker = "sqs"
 	Webhook  Broker = "webhook"
 )
 

@@ -19,6 +19,7 @@ const (
 	NATS     = Sink(message.NATS)
 	RabbitMQ = Sink(message.RabbitMQ)
 	Redis    = Sink(message.Redis) // Streams
+	SQS      = Sink(message.SQS)
 	Webhook  = Sink(message.Webhook)
 )
 

@@ -12,6 +12,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
 	"github.com/delaybridge/delaybridge/internal/sinks/redis"
 	"github.com/delaybridge/delaybridge/internal/sinks/source"
+	"github.com/delaybridge/delaybridge/internal/sinks/sqs"
 	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
@@ -33,6 +34,7 @@ type Kinds struct {
 	NATS     nats.Config     `yaml:",inline" only:"nats"`
 	RabbitMQ rabbitmq.Config `yaml:",inline" only:"rabbitmq"`
 	Redis    redis.Config    `yaml:",inline" only:"redis"`
+	SQS      sqs.Config      `yaml:",inline" only:"sqs"`
 	Webhook  webhook.Config  `yaml:",inline" only:"webhook"`
 }
 

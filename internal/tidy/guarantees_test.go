@@ -113,6 +113,7 @@ func guaranteesTable(t *testing.T) string {
 		{"RabbitMQ", "internal/sinks/rabbitmq"},
 		{"NATS", "internal/sinks/nats"},
 		{"Redis Streams", "internal/sinks/redis"},
+		{"Amazon SQS", "internal/sinks/sqs"},
 		{"webhooks", "internal/sinks/webhook"},
 	}
 	left := make([]map[string]string, len(brokers))

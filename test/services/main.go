@@ -95,7 +95,7 @@ func choose(only string) ([]starter, error) {
 
 func fetchAll(ctx context.Context) error {
 	_, natsErr := service.NATSBinary(ctx)
-	return errors.Join(natsErr, service.FetchKafka(ctx))
+	return errors.Join(natsErr, service.FetchKafka(ctx), service.FetchSQS(ctx))
 }
 
 func run(ctx context.Context, wanted []starter, command []string) error {

@@ -15,6 +15,7 @@ const (
 	NATS     SinkType = "nats"
 	RabbitMQ SinkType = "rabbitmq"
 	Redis    SinkType = "redis" // Streams
+	SQS      SinkType = "sqs"
 	Webhook  SinkType = "webhook"
 )
 
@@ -35,6 +36,7 @@ var rules = map[SinkType]rule{
 	NATS:     {topic: natsSubject, refused: separators},
 	RabbitMQ: {},
 	Redis:    {},
+	SQS:      {longest: 80, topic: sqsQueue},
 	Webhook:  {longest: 63, topic: webhookEndpoint, refused: separators, header: webhookHeader},
 }
 
@@ -65,6 +67,13 @@ func natsSubject(subject string) string {
 	default:
 		return ""
 	}
+}
+
+func sqsQueue(name string) string {
+	if name = strings.TrimSuffix(name, ".fifo"); name == "" || strings.Trim(name, plainBytes) != "" || strings.Contains(name, ".") {
+		return "a queue of SQS has only A-Z a-z 0-9 _ -, and .fifo at the end of one that keeps the order"
+	}
+	return ""
 }
 
 func webhookEndpoint(name string) string {

@@ -57,6 +57,8 @@ var (
 		kind: "Kafka", env: "DELAYBRIDGE_TEST_KAFKA_URL",
 		start: func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") },
 	}
+	// The suite driver does not start it: the tests of one package use it.
+	sharedSQS = &sharedServer{kind: "SQS", env: "DELAYBRIDGE_TEST_SQS_URL", start: service.StartSQS}
 )
 
 // Redis returns the URL of a shared Redis.
@@ -75,6 +77,13 @@ func NATS(t testing.TB) string {
 func RabbitMQ(t testing.TB) string {
 	t.Helper()
 	return sharedRabbitMQ.get(t)
+}
+
+// SQS returns the URL of a shared ElasticMQ, which speaks the protocol of Amazon SQS, takes any
+// login and keeps everything in memory.
+func SQS(t testing.TB) string {
+	t.Helper()
+	return sharedSQS.get(t)
 }
 
 // Kafka returns the brokers of a shared Kafka, which creates no topics by

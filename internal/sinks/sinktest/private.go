@@ -132,7 +132,7 @@ func killedMidPublish(t *testing.T, broker PrivateBroker) {
 			for !stop.Load() {
 				// Each call has a Key of its own, since a poller would not publish later
 				// messages of a Key before the earlier ones are settled.
-				outcomes := l.publish(t, sink, ample, newBatch(topic, newName("key"), 200)...)
+				outcomes := l.publish(t, sink, ample, newBatch(topic, newName("key"), deep(broker)/5)...)
 				warmUp()
 				if outcomes[len(outcomes)-1].Class == sinks.Acknowledged {
 					continue
@@ -261,7 +261,7 @@ func closeBusy(t *testing.T, broker PrivateBroker) {
 			warmUp := sync.OnceFunc(warm.Done)
 			defer warmUp()
 			for {
-				outcomes := l.publish(t, sink, ample, newBatch(topic, newName("key"), 200)...)
+				outcomes := l.publish(t, sink, ample, newBatch(topic, newName("key"), deep(broker)/5)...)
 				warmUp()
 				for _, outcome := range outcomes {
 					if outcome.Class != sinks.Acknowledged {

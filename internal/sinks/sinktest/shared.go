@@ -59,7 +59,7 @@ func orderOfAKey(t *testing.T, broker Broker) {
 		writers.Go(func() {
 			key := newName("key")
 			for range 4 {
-				checkAcknowledged(t, l.publish(t, sink, ample, newBatch(topic, key, 250)...))
+				checkAcknowledged(t, l.publish(t, sink, ample, newBatch(topic, key, deep(broker)/4)...))
 			}
 		})
 	}

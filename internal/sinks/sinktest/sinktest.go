@@ -120,6 +120,9 @@ type Features struct {
 	NacksFull bool
 	// Connections is how many connections to the broker a sink takes in turn; 0 means 1.
 	Connections int
+	// Deep is how many messages of one Key the suite publishes at once, a multiple of 20; 0 means
+	// 1,000. It is less where the broker of the tests takes much processor time for each.
+	Deep int
 	// Recovery is how soon after Start a sink that is being used works again
 	// by itself; 0 means 15 s.
 	Recovery time.Duration

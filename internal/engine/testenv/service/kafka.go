@@ -1,13 +1,10 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	_ "embed" // the list of Kafka's artifacts
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -74,7 +71,7 @@ func newKafka(ctx context.Context, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: java", ErrMissing)
 	}
-	libs, err := kafkaLibs(ctx)
+	libs, err := archives(ctx, "kafka", kafkaPOM)
 	if err != nil {
 		return nil, err
 	}
@@ -241,43 +238,4 @@ func classesVersion(java string) string {
 	return program + " " + kafkaVersion()
 }
 
-func kafkaVersion() string {
-	sum := sha256.Sum256(kafkaPOM)
-	return hex.EncodeToString(sum[:])
-}
-
-// kafkaLibs fetches the broker's Java archives with Maven, once, and returns
-// their folder.
-func kafkaLibs(ctx context.Context) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	return Cached(root, "kafka/libs", kafkaVersion(), func(path string) error {
-		return fetchKafka(ctx, path)
-	})
-}
-
-func fetchKafka(ctx context.Context, path string) error {
-	maven, err := exec.LookPath("mvn")
-	if err != nil {
-		return fmt.Errorf("%w: mvn, to fetch Kafka", ErrMissing)
-	}
-	pom := filepath.Join(filepath.Dir(path), "pom.xml")
-	if err := os.WriteFile(pom, kafkaPOM, 0o644); err != nil {
-		return fmt.Errorf("write pom: %w", err)
-	}
-	tmp := path + ".new"
-	if err := os.RemoveAll(tmp); err != nil {
-		return fmt.Errorf("clear old download: %w", err)
-	}
-	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "-f", pom,
-		"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+tmp)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: fetch Kafka: %w\n%s", ErrMissing, err, bytes.TrimSpace(out))
-	}
-	if err := os.RemoveAll(path); err != nil {
-		return fmt.Errorf("remove old Kafka: %w", err)
-	}
-	return os.Rename(tmp, path)
-}
+func kafkaVersion() string { return sumOf(kafkaPOM) }

@@ -1,0 +1,210 @@
+package sqs
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+)
+
+const (
+	// entriesMost is how many messages SQS takes in a request.
+	entriesMost = 10
+	// bytesMost bounds a request of several messages. One message may be larger. SQS takes
+	// 1 MiB; some places that speak its protocol still have its older limit, which this is.
+	bytesMost = 256 << 10
+)
+
+// Publish implements [sinks.Sink]. Of each chain one message is under way.
+func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *sinks.Outcomes) {
+	ctx, end, err := s.calls.Begin(ctx)
+	if err != nil {
+		outcomes.Rest(refuse(err))
+		return
+	}
+	defer end()
+	chains := sinks.NewChains(batch)
+	heads := map[string][]int{}
+	for _, head := range chains.Heads() {
+		heads[batch[head].Topic] = append(heads[batch[head].Topic], head)
+	}
+	var publishing sync.WaitGroup
+	defer publishing.Wait()
+	for _, topic := range slices.Sorted(maps.Keys(heads)) {
+		queue, done := s.queues.use(topic)
+		r := &run{sink: s, queue: queue, batch: batch, chains: chains, outcomes: outcomes}
+		publishing.Go(func() {
+			defer done()
+			r.publish(ctx, heads[topic])
+		})
+	}
+}
+
+// run is what a call has for one queue.
+type run struct {
+	sink     *Sink
+	queue    *queue
+	batch    []message.Message
+	chains   *sinks.Chains
+	outcomes *sinks.Outcomes
+}
+
+// publish sends the messages that are ready, a request at a time from each sender, and then those behind them.
+func (r *run) publish(ctx context.Context, ready []int) {
+	answered := make(chan []int)
+	for senders := 0; len(ready) > 0 || senders > 0; {
+		if len(ready) > 0 && senders < r.sink.config.requests() {
+			var entries []entry
+			if entries, ready = r.next(ready); len(entries) > 0 {
+				senders++
+				go func() { answered <- r.send(ctx, entries) }()
+			}
+			continue
+		}
+		ready = append(ready, <-answered...)
+		senders--
+	}
+}
+
+// next makes the entries of one request. What can never be sent is settled, which makes others ready.
+func (r *run) next(ready []int) (entries []entry, rest []int) {
+	size := 0
+	for len(ready) > 0 && len(entries) < entriesMost {
+		e := newEntry(&r.batch[ready[0]], ready[0])
+		if size += e.size; size > bytesMost && len(entries) > 0 {
+			break
+		}
+		index := ready[0]
+		ready = ready[1:]
+		if err := r.wrong(&e); err == nil {
+			entries = append(entries, e)
+		} else if next, ok := r.chains.Settle(index, refuse(err), r.outcomes); ok {
+			ready = append(ready, next)
+		}
+	}
+	return entries, ready
+}
+
+// wrong is why SQS could never take a message.
+func (r *run) wrong(e *entry) error {
+	if err := message.CheckTopic(message.SQS, r.queue.name); err != nil {
+		return err
+	}
+	if e.size > sizeMost {
+		return &tooLargeError{e.size}
+	}
+	return nil
+}
+
+// send makes one request when there is a slot, and returns the messages that are ready then.
+func (r *run) send(ctx context.Context, entries []entry) (ready []int) {
+	outcomes := r.sink.send(ctx, r.queue, entries)
+	for n, e := range entries {
+		if next, ok := r.chains.Settle(e.index, outcomes[n], r.outcomes); ok {
+			ready = append(ready, next)
+		}
+	}
+	return ready
+}
+
+// send returns an outcome for each entry. If SQS refuses the request for one of them, each is sent alone.
+func (s *Sink) send(ctx context.Context, q *queue, entries []entry) []sinks.Outcome {
+	if ctx.Err() != nil {
+		return slices.Repeat([]sinks.Outcome{refuse(context.Cause(ctx))}, len(entries))
+	}
+	refusal, ok := q.Take(ctx, s.config.timeout())
+	if !ok {
+		return slices.Repeat([]sinks.Outcome{refusal}, len(entries))
+	}
+	defer q.Release()
+	outcomes, whole := s.request(ctx, q, entries)
+	if whole && len(entries) > 1 && (outcomes[0].Class == sinks.Permanent || outcomes[0].Class == sinks.Retryable) {
+		for n := range entries {
+			alone, _ := s.request(ctx, q, entries[n:n+1])
+			outcomes[n] = alone[0]
+		}
+	}
+	return outcomes
+}
+
+// request makes one request. whole says that the outcomes are one, of the request.
+func (s *Sink) request(ctx context.Context, q *queue, entries []entry) (outcomes []sinks.Outcome, whole bool) {
+	answer, outcome := s.exchange(ctx, q, entries)
+	if answer == nil {
+		if outcome.Reason == sinks.ReasonTopicMissing {
+			q.learn("")
+		}
+		switch {
+		case ctx.Err() != nil: // It says nothing of the queue.
+		case outcome.IsAnswer():
+			q.Answered(outcome, 0)
+		default:
+			q.Failed(outcome)
+		}
+		return slices.Repeat([]sinks.Outcome{outcome}, len(entries)), true
+	}
+	q.Answered(sinks.Acked(), 0)
+	return outcomesOf(answer, entries), false
+}
+
+// exchange hands the entries over; without an answer to each there is one outcome for all.
+func (s *Sink) exchange(ctx context.Context, q *queue, entries []entry) (*sqs.SendMessageBatchOutput, sinks.Outcome) {
+	address := q.known()
+	if address == "" {
+		var how exchange.Sent
+		var err error
+		if address, how, err = s.ask(ctx, q.name); err != nil {
+			return nil, refuseAsked(err, how)
+		}
+		q.learn(address)
+	}
+	list := make([]types.SendMessageBatchRequestEntry, len(entries))
+	for n, e := range entries {
+		list[n] = e.SendMessageBatchRequestEntry
+	}
+	ctx, attempt := exchange.Begin(ctx, s.config.timeout())
+	defer attempt.End()
+	if err := s.login(ctx); err != nil {
+		return nil, refuse(err)
+	}
+	answer, err := s.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &address, Entries: list})
+	if err != nil {
+		return nil, classify(s.explain(ctx, err), attempt.Sent())
+	}
+	return answer, sinks.Outcome{}
+}
+
+// outcomesOf are those of the entries; one of which the answer tells nothing is Unknown.
+func outcomesOf(answer *sqs.SendMessageBatchOutput, entries []entry) []sinks.Outcome {
+	outcomes, byID := make([]sinks.Outcome, len(entries)), map[string]int{}
+	for n, e := range entries {
+		outcomes[n] = sinks.Failed(sinks.Unknown, sinks.ReasonBroker, errNoAnswer)
+		byID[strconv.Itoa(e.index)] = n
+	}
+	for _, stored := range answer.Successful {
+		if n, ok := byID[text(stored.Id)]; ok && text(stored.MessageId) != "" {
+			outcomes[n] = sinks.Acked()
+		}
+	}
+	for _, refused := range answer.Failed {
+		if n, ok := byID[text(refused.Id)]; ok {
+			outcomes[n] = ofEntry(refused)
+		}
+	}
+	return outcomes
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
