@@ -51,6 +51,8 @@ func StartBroker(ctx context.Context, name, properties string) (Broker, error) {
 		return startRabbitMQ(ctx)
 	case "redis":
 		return startStreams(ctx)
+	case "sqs":
+		return startSQS(ctx)
 	default:
 		return startKafka(ctx, properties)
 	}

@@ -140,7 +140,8 @@ func load(w *trial.World, ids string, count int, window time.Duration) trial.Loa
 // The ledger checks I1, I2 and I3, the counters I6.
 func TestFlow(t *testing.T) {
 	t.Parallel()
-	for _, broker := range []string{"nats", "rabbitmq", "kafka", "redis"} {
+	brokers := []string{"nats", "rabbitmq", "kafka", "redis"}
+	for _, broker := range size(brokers, append(brokers, "sqs")) {
 		t.Run(broker, func(t *testing.T) {
 			w := newWorld(t, trial.Options{Broker: broker, Shards: size(4, 8), Redis: persistent()})
 			consume(t, w)

@@ -32,7 +32,7 @@ type answers struct {
 
 type sent struct {
 	Entries []struct {
-		Id, MessageBody, MessageGroupId string //nolint:revive,staticcheck // SQS' names
+		Id, MessageBody, MessageGroupId string //nolint:staticcheck // SQS' names
 	}
 }
 
