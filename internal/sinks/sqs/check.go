@@ -14,7 +14,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/check"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 var _ sinks.Checker = (*Sink)(nil)
@@ -58,7 +58,7 @@ func unanswered(subject string, err error) check.Finding {
 		Why:    "nothing is published until it answers; messages wait",
 		Remedy: "correct sinks.*.region or sinks.*.url; a firewall must let the bridge through",
 	}
-	if why(err) == sinks.ReasonAuth || classify(err, exchange.Used).Reason == sinks.ReasonAuth {
+	if why(err) == sinks.ReasonAuth || classify(err, overhttp.Used).Reason == sinks.ReasonAuth {
 		f.Code, f.Remedy = "sqs_login", "give the bridge a role or credentials, or name them in sinks.*.profile; correct sinks.*.tls if it is about trust"
 	}
 	return f
@@ -101,7 +101,7 @@ func (s *Sink) checkQueue(ctx context.Context, name string, plan sinks.Plan) []c
 }
 
 func (s *Sink) attributes(ctx context.Context, address string) (map[string]string, error) {
-	ctx, attempt := exchange.Begin(ctx, s.config.timeout())
+	ctx, attempt := overhttp.Begin(ctx, s.config.timeout())
 	defer attempt.End()
 	answer, err := s.client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{
 		QueueUrl: &address, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},

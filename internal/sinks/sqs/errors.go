@@ -15,7 +15,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -87,10 +87,10 @@ func plainCode(code string) string {
 }
 
 // refuse is what an error means for messages that no connection had any of.
-func refuse(err error) sinks.Outcome { return classify(err, exchange.Unsent) }
+func refuse(err error) sinks.Outcome { return classify(err, overhttp.Unsent) }
 
 // refuseAsked is what a failed look-up of the queue means for messages that were not handed over.
-func refuseAsked(err error, how exchange.Sent) sinks.Outcome {
+func refuseAsked(err error, how overhttp.Sent) sinks.Outcome {
 	outcome := classify(err, how)
 	if outcome.Class == sinks.Unknown || outcome.Class == sinks.Retryable {
 		outcome.Class, outcome.OfRoute = sinks.Unavailable, false
@@ -100,18 +100,18 @@ func refuseAsked(err error, how exchange.Sent) sinks.Outcome {
 
 // classify says what an error means for messages that came so far. It is, with ofEntry, the
 // only place that does.
-func classify(err error, how exchange.Sent) sinks.Outcome {
+func classify(err error, how overhttp.Sent) sinks.Outcome {
 	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: why(err)}
 	status := statusOf(err)
 	switch {
-	case how == exchange.Unsent:
+	case how == overhttp.Unsent:
 		outcome = unsent(err)
 	case status != 0 && status != http.StatusOK:
 		code := codeOf(err)
 		if outcome = ofAnswer(code, status); outcome.IsAnswer() {
 			err = &refusedError{cmp.Or(code, http.StatusText(status))}
 		}
-	case how == exchange.Fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
+	case how == overhttp.Fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
 		outcome.Class = sinks.Unavailable
 	}
 	outcome.Err = err
@@ -180,9 +180,9 @@ func statusOf(err error) int {
 }
 
 // isOfQueue reports whether SQS has answered, and accepted the login, although it refuses the queue.
-func isOfQueue(err error, how exchange.Sent) bool {
+func isOfQueue(err error, how overhttp.Sent) bool {
 	outcome := refuseAsked(err, how)
-	return how != exchange.Unsent && !outcome.Whole && (outcome.Reason == sinks.ReasonTopicMissing || outcome.Reason == sinks.ReasonAuth)
+	return how != overhttp.Unsent && !outcome.Whole && (outcome.Reason == sinks.ReasonTopicMissing || outcome.Reason == sinks.ReasonAuth)
 }
 
 // why names the reason of an error that is no answer.
@@ -190,11 +190,11 @@ func why(err error) sinks.Reason {
 	timeout, isNet := errors.AsType[net.Error](err)
 	_, isLogin := errors.AsType[*loginError](err)
 	switch {
-	case errors.Is(err, exchange.ErrClosed):
+	case errors.Is(err, overhttp.ErrClosed):
 		return sinks.ReasonClosed
 	case isLogin, tlsclient.IsTrust(err):
 		return sinks.ReasonAuth
-	case errors.Is(err, exchange.ErrTimeout), errors.Is(err, exchange.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+	case errors.Is(err, overhttp.ErrTimeout), errors.Is(err, overhttp.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		isNet && timeout.Timeout():
 		return sinks.ReasonTimeout
 	default:

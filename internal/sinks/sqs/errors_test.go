@@ -20,7 +20,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -36,53 +36,53 @@ func TestClassify(t *testing.T) {
 	refusedLogin := &loginError{answered(403, "AccessDenied")} // The token service's answer.
 	for _, c := range []struct {
 		err    error
-		how    exchange.Sent
+		how    overhttp.Sent
 		class  sinks.Class
 		reason sinks.Reason
 		whole  bool
 	}{
-		{answered(400, "QueueDoesNotExist"), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
-		{answered(400, "AWS.SimpleQueueService.NonExistentQueue"), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
-		{answered(400, "com.amazonaws.sqs#QueueDoesNotExist"), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
-		{answered(404, "InvalidAddress"), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
-		{answered(403, "AccessDenied"), exchange.Used, sinks.Unavailable, sinks.ReasonAuth, false},
-		{answered(400, "AccessDeniedException"), exchange.Used, sinks.Unavailable, sinks.ReasonAuth, false},
-		{answered(400, "KMS.AccessDeniedException"), exchange.Used, sinks.Unavailable, sinks.ReasonAuth, false},
-		{answered(403, "InvalidClientTokenId"), exchange.Used, sinks.Unavailable, sinks.ReasonAuth, true},
-		{answered(403, "SignatureDoesNotMatch"), exchange.Used, sinks.Unavailable, sinks.ReasonAuth, true},
-		{answered(403, "ExpiredToken"), exchange.Used, sinks.Unavailable, sinks.ReasonAuth, true},
-		{answered(403, "RequestThrottled"), exchange.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
-		{answered(400, "ThrottlingException"), exchange.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
-		{answered(400, "KMS.ThrottlingException"), exchange.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
-		{answered(429, "UnknownError"), exchange.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
-		{answered(400, "KMS.DisabledException"), exchange.Used, sinks.Unavailable, sinks.ReasonBroker, false},
-		{answered(403, "OverLimit"), exchange.Used, sinks.Unavailable, sinks.ReasonFull, false},
-		{answered(400, "InvalidMessageContents"), exchange.Used, sinks.Permanent, sinks.ReasonInvalid, false},
-		{answered(400, "InvalidParameterValue"), exchange.Used, sinks.Permanent, sinks.ReasonInvalid, false},
-		{answered(400, "AWS.SimpleQueueService.BatchRequestTooLong"), exchange.Used, sinks.Permanent, sinks.ReasonTooLarge, false},
-		{answered(400, "SomethingNew"), exchange.Used, sinks.Retryable, sinks.ReasonRefused, false},
-		{answered(408, "RequestTimeout"), exchange.Used, sinks.Unknown, sinks.ReasonBroker, false},
-		{answered(500, "InternalError"), exchange.Used, sinks.Unknown, sinks.ReasonBroker, false},
-		{answered(503, "ServiceUnavailable"), exchange.Fresh, sinks.Unknown, sinks.ReasonBroker, false},
-		{answered(301, "UnknownError"), exchange.Used, sinks.Unknown, sinks.ReasonBroker, false},
-		{answered(502, ""), exchange.Used, sinks.Unknown, sinks.ReasonBroker, false},
-		{answered(413, ""), exchange.Used, sinks.Retryable, sinks.ReasonRefused, false},
-		{refusedLogin, exchange.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
-		{&message.InvalidError{Field: "topic"}, exchange.Unsent, sinks.Permanent, sinks.ReasonInvalid, false},
-		{&tooLargeError{sizeMost + 1}, exchange.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
-		{exchange.ErrNoSlot, exchange.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
-		{exchange.ErrTimeout, exchange.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
-		{exchange.ErrTimeout, exchange.Fresh, sinks.Unknown, sinks.ReasonTimeout, false},
-		{context.Canceled, exchange.Used, sinks.Unknown, sinks.ReasonTimeout, false},
-		{exchange.ErrClosed, exchange.Unsent, sinks.Unavailable, sinks.ReasonClosed, true},
-		{exchange.ErrClosed, exchange.Used, sinks.Unknown, sinks.ReasonClosed, false},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, exchange.Unsent, sinks.Unavailable, sinks.ReasonConnection, true},
-		{io.EOF, exchange.Used, sinks.Unknown, sinks.ReasonConnection, false},
-		{syscall.ECONNRESET, exchange.Fresh, sinks.Unknown, sinks.ReasonConnection, false},
-		{&smithy.DeserializationError{Err: io.ErrUnexpectedEOF}, exchange.Used, sinks.Unknown, sinks.ReasonConnection, false},
-		{trust, exchange.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
-		{trust, exchange.Fresh, sinks.Unavailable, sinks.ReasonAuth, false},
-		{trust, exchange.Used, sinks.Unknown, sinks.ReasonAuth, false},
+		{answered(400, "QueueDoesNotExist"), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
+		{answered(400, "AWS.SimpleQueueService.NonExistentQueue"), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
+		{answered(400, "com.amazonaws.sqs#QueueDoesNotExist"), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
+		{answered(404, "InvalidAddress"), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing, false},
+		{answered(403, "AccessDenied"), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, false},
+		{answered(400, "AccessDeniedException"), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, false},
+		{answered(400, "KMS.AccessDeniedException"), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, false},
+		{answered(403, "InvalidClientTokenId"), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, true},
+		{answered(403, "SignatureDoesNotMatch"), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, true},
+		{answered(403, "ExpiredToken"), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, true},
+		{answered(403, "RequestThrottled"), overhttp.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
+		{answered(400, "ThrottlingException"), overhttp.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
+		{answered(400, "KMS.ThrottlingException"), overhttp.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
+		{answered(429, "UnknownError"), overhttp.Used, sinks.Unavailable, sinks.ReasonThrottled, false},
+		{answered(400, "KMS.DisabledException"), overhttp.Used, sinks.Unavailable, sinks.ReasonBroker, false},
+		{answered(403, "OverLimit"), overhttp.Used, sinks.Unavailable, sinks.ReasonFull, false},
+		{answered(400, "InvalidMessageContents"), overhttp.Used, sinks.Permanent, sinks.ReasonInvalid, false},
+		{answered(400, "InvalidParameterValue"), overhttp.Used, sinks.Permanent, sinks.ReasonInvalid, false},
+		{answered(400, "AWS.SimpleQueueService.BatchRequestTooLong"), overhttp.Used, sinks.Permanent, sinks.ReasonTooLarge, false},
+		{answered(400, "SomethingNew"), overhttp.Used, sinks.Retryable, sinks.ReasonRefused, false},
+		{answered(408, "RequestTimeout"), overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
+		{answered(500, "InternalError"), overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
+		{answered(503, "ServiceUnavailable"), overhttp.Fresh, sinks.Unknown, sinks.ReasonBroker, false},
+		{answered(301, "UnknownError"), overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
+		{answered(502, ""), overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
+		{answered(413, ""), overhttp.Used, sinks.Retryable, sinks.ReasonRefused, false},
+		{refusedLogin, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
+		{&message.InvalidError{Field: "topic"}, overhttp.Unsent, sinks.Permanent, sinks.ReasonInvalid, false},
+		{&tooLargeError{sizeMost + 1}, overhttp.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
+		{overhttp.ErrNoSlot, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
+		{overhttp.ErrTimeout, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
+		{overhttp.ErrTimeout, overhttp.Fresh, sinks.Unknown, sinks.ReasonTimeout, false},
+		{context.Canceled, overhttp.Used, sinks.Unknown, sinks.ReasonTimeout, false},
+		{overhttp.ErrClosed, overhttp.Unsent, sinks.Unavailable, sinks.ReasonClosed, true},
+		{overhttp.ErrClosed, overhttp.Used, sinks.Unknown, sinks.ReasonClosed, false},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonConnection, true},
+		{io.EOF, overhttp.Used, sinks.Unknown, sinks.ReasonConnection, false},
+		{syscall.ECONNRESET, overhttp.Fresh, sinks.Unknown, sinks.ReasonConnection, false},
+		{&smithy.DeserializationError{Err: io.ErrUnexpectedEOF}, overhttp.Used, sinks.Unknown, sinks.ReasonConnection, false},
+		{trust, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
+		{trust, overhttp.Fresh, sinks.Unavailable, sinks.ReasonAuth, false},
+		{trust, overhttp.Used, sinks.Unknown, sinks.ReasonAuth, false},
 	} {
 		outcome := classify(c.err, c.how)
 		assert.Equal(t, fmt.Sprint(c.class, c.reason, c.whole), fmt.Sprint(outcome.Class, outcome.Reason, outcome.Whole), "%v, %d", c.err, c.how)
@@ -93,7 +93,7 @@ func TestClassify(t *testing.T) {
 		asked := refuseAsked(c.err, c.how)
 		assert.NotEqual(t, sinks.Unknown, asked.Class, "a question stores nothing: %v", c.err)
 	}
-	require.True(t, classify(answered(503, "ServiceUnavailable"), exchange.Used).OfRoute)
+	require.True(t, classify(answered(503, "ServiceUnavailable"), overhttp.Used).OfRoute)
 }
 
 // What the answer says of each message counts; what it says nothing of is Unknown.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 const (
@@ -137,7 +137,7 @@ func (s *Sink) send(ctx context.Context, q *queue, entries []entry) []sinks.Outc
 
 // request makes one request. whole says that the outcomes are one, of the request.
 func (s *Sink) request(ctx context.Context, q *queue, entries []entry) (outcomes []sinks.Outcome, whole bool) {
-	answer, outcome := s.exchange(ctx, q, entries)
+	answer, outcome := s.handOver(ctx, q, entries)
 	if answer == nil {
 		if outcome.Reason == sinks.ReasonTopicMissing {
 			q.learn("")
@@ -155,11 +155,11 @@ func (s *Sink) request(ctx context.Context, q *queue, entries []entry) (outcomes
 	return outcomesOf(answer, entries), false
 }
 
-// exchange hands the entries over; without an answer to each there is one outcome for all.
-func (s *Sink) exchange(ctx context.Context, q *queue, entries []entry) (*sqs.SendMessageBatchOutput, sinks.Outcome) {
+// handOver hands the entries over; without an answer to each there is one outcome for all.
+func (s *Sink) handOver(ctx context.Context, q *queue, entries []entry) (*sqs.SendMessageBatchOutput, sinks.Outcome) {
 	address := q.known()
 	if address == "" {
-		var how exchange.Sent
+		var how overhttp.Sent
 		var err error
 		if address, how, err = s.ask(ctx, q.name); err != nil {
 			return nil, refuseAsked(err, how)
@@ -170,7 +170,7 @@ func (s *Sink) exchange(ctx context.Context, q *queue, entries []entry) (*sqs.Se
 	for n, e := range entries {
 		list[n] = e.SendMessageBatchRequestEntry
 	}
-	ctx, attempt := exchange.Begin(ctx, s.config.timeout())
+	ctx, attempt := overhttp.Begin(ctx, s.config.timeout())
 	defer attempt.End()
 	if err := s.login(ctx); err != nil {
 		return nil, refuse(err)

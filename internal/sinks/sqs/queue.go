@@ -3,7 +3,7 @@ package sqs
 import (
 	"sync"
 
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 // queuesMost bounds the queues that are remembered, beside those in use.
@@ -11,7 +11,7 @@ const queuesMost = 4096
 
 // queue is what a sink knows of one queue.
 type queue struct {
-	*exchange.Slots
+	*overhttp.Slots
 
 	name string
 	uses int // guarded by the sink's queues
@@ -48,7 +48,7 @@ func (q *queues) use(name string) (used *queue, done func()) {
 	defer q.mu.Unlock()
 	if q.byName[name] == nil {
 		q.forget()
-		q.byName[name] = &queue{Slots: exchange.NewSlots(q.requests, refuse), name: name}
+		q.byName[name] = &queue{Slots: overhttp.NewSlots(q.requests, refuse), name: name}
 	}
 	used = q.byName[name]
 	used.uses++

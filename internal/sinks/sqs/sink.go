@@ -20,7 +20,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 // DefaultPublishTimeout is how long a publish may take where Config says nothing.
@@ -32,8 +32,10 @@ const (
 	// idleFor is how long a connection is kept unused, less than AWS does. What goes out as the
 	// server closes is Unknown.
 	idleFor = 30 * time.Second
-	// idleMost bounds the connections that are kept unused.
-	idleMost = 256
+	// connectionsMost bounds the connections, those of all queues together, and idleMost how many
+	// of them are kept unused.
+	connectionsMost = 1024
+	idleMost        = 256
 )
 
 // Sink publishes to the queues of one account and region. Its goroutines are those of the calls
@@ -42,8 +44,8 @@ type Sink struct {
 	config      Config
 	credentials aws.CredentialsProvider
 	client      *sqs.Client
-	http        exchange.Client
-	calls       *exchange.Calls
+	http        overhttp.Client
+	calls       *overhttp.Calls
 	queues      *queues
 }
 
@@ -55,11 +57,12 @@ func New(config Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := exchange.Dialer{Files: config.files(), Protocols: []string{"http/1.1"}}
+	dialer := overhttp.Dialer{Files: config.files(), Protocols: []string{"http/1.1"}}
 	s := &Sink{
-		config: config, credentials: loaded.Credentials, http: exchange.Client{Transport: dialer.Transport(idleMost, idleFor)},
-		calls: exchange.NewCalls(), queues: newQueues(config.requests()),
+		config: config, credentials: loaded.Credentials, http: overhttp.Client{Transport: dialer.Transport(idleMost, idleFor)},
+		calls: overhttp.NewCalls(), queues: newQueues(config.requests()),
 	}
+	s.http.Transport.MaxConnsPerHost = connectionsMost
 	s.client = sqs.NewFromConfig(loaded, func(o *sqs.Options) {
 		o.HTTPClient, o.Retryer = s.http, aws.NopRetryer{}
 		if config.URL != "" {
@@ -96,11 +99,11 @@ func (s *Sink) Ping(ctx context.Context) error {
 }
 
 // ask looks a queue up. how is how far the question came.
-func (s *Sink) ask(ctx context.Context, name string) (address string, how exchange.Sent, err error) {
-	ctx, attempt := exchange.Begin(ctx, s.config.timeout())
+func (s *Sink) ask(ctx context.Context, name string) (address string, how overhttp.Sent, err error) {
+	ctx, attempt := overhttp.Begin(ctx, s.config.timeout())
 	defer attempt.End()
 	if err := s.login(ctx); err != nil {
-		return "", exchange.Unsent, err
+		return "", overhttp.Unsent, err
 	}
 	input := &sqs.GetQueueUrlInput{QueueName: &name}
 	if s.config.Account != "" {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
@@ -114,7 +114,7 @@ func (c Config) Grants(kind.Use) (lines []string) {
 		if err != nil {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("# endpoint %s: let the bridge reach %s, and have it verify with the secrets of %s", name, exchange.Address(u), c.Endpoints[name].Secrets))
+		lines = append(lines, fmt.Sprintf("# endpoint %s: let the bridge reach %s, and have it verify with the secrets of %s", name, overhttp.Address(u), c.Endpoints[name].Secrets))
 	}
 	return lines
 }

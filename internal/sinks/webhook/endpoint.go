@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -28,20 +28,20 @@ const (
 // endpoint is where the messages of one topic go. It has connections of its own: on a shared
 // one, an endpoint that reads slowly would hold up its neighbour.
 type endpoint struct {
-	*exchange.Slots
+	*overhttp.Slots
 
 	name          string
 	url           *url.URL
 	files         tlsclient.Files
 	secrets       *secret.WatchedFile[[]signer]
 	authorization *secret.WatchedFile[string] // nil if there is none
-	dialer        exchange.Dialer
-	client        exchange.Client
+	dialer        overhttp.Dialer
+	client        overhttp.Client
 }
 
 func newEndpoint(name string, config Config, logger *slog.Logger) (*endpoint, error) {
 	settings := config.Endpoints[name]
-	e := &endpoint{name: name, files: config.files(), Slots: exchange.NewSlots(config.requests(), refuse)}
+	e := &endpoint{name: name, files: config.files(), Slots: overhttp.NewSlots(config.requests(), refuse)}
 	var err error
 	if e.url, err = url.Parse(settings.URL); err != nil {
 		return nil, errors.New("url: is no valid URL")
@@ -54,7 +54,7 @@ func newEndpoint(name string, config Config, logger *slog.Logger) (*endpoint, er
 			return nil, err
 		}
 	}
-	e.dialer = exchange.Dialer{Files: e.files, Protocols: []string{"h2", "http/1.1"}}
+	e.dialer = overhttp.Dialer{Files: e.files, Protocols: []string{"h2", "http/1.1"}}
 	e.client.Transport = e.dialer.Transport(config.requests(), idleFor)
 	e.client.Transport.ForceAttemptHTTP2 = true
 	e.client.Transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: silence, PingTimeout: pongTimeout}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -53,13 +53,13 @@ var byStatus = map[int]sinks.Outcome{
 }
 
 // refuse is what an error means for a message that no connection had any of.
-func refuse(err error) sinks.Outcome { return classify(err, exchange.Unsent) }
+func refuse(err error) sinks.Outcome { return classify(err, overhttp.Unsent) }
 
 // classify says what an error means for a message that came so far. It is the only place
 // that does.
-func classify(err error, how exchange.Sent) sinks.Outcome {
+func classify(err error, how overhttp.Sent) sinks.Outcome {
 	outcome := sinks.Outcome{Class: sinks.Unavailable, Reason: why(err)}
-	if how != exchange.Unsent {
+	if how != overhttp.Unsent {
 		outcome.Class = sinks.Unknown
 	}
 	var answered *answerError
@@ -69,9 +69,9 @@ func classify(err error, how exchange.Sent) sinks.Outcome {
 		outcome = ofStatus(answered.status)
 	case errors.As(err, &invalid):
 		outcome = sinks.Outcome{Class: sinks.Permanent, Reason: sinks.ReasonInvalid}
-	case errors.Is(err, exchange.ErrClosed):
+	case errors.Is(err, overhttp.ErrClosed):
 		outcome.Whole = true
-	case how == exchange.Fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
+	case how == overhttp.Fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
 		outcome.Class = sinks.Unavailable
 	}
 	outcome.Err = err
@@ -96,13 +96,13 @@ func ofStatus(status int) sinks.Outcome {
 func why(err error) sinks.Reason {
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch {
-	case errors.Is(err, exchange.ErrClosed):
+	case errors.Is(err, overhttp.ErrClosed):
 		return sinks.ReasonClosed
 	case errors.Is(err, errNoEndpoint):
 		return sinks.ReasonTopicMissing
 	case tlsclient.IsTrust(err):
 		return sinks.ReasonAuth
-	case errors.Is(err, exchange.ErrTimeout), errors.Is(err, exchange.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
+	case errors.Is(err, overhttp.ErrTimeout), errors.Is(err, overhttp.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
 		isNet && timeout.Timeout():
 		return sinks.ReasonTimeout
 	default:

@@ -16,7 +16,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -26,60 +26,60 @@ func TestClassify(t *testing.T) {
 	answered := func(status int) error { return &answerError{"orders", status} }
 	for _, c := range []struct {
 		err    error
-		how    exchange.Sent
+		how    overhttp.Sent
 		class  sinks.Class
 		reason sinks.Reason
 	}{
-		{answered(301), exchange.Used, sinks.Unavailable, sinks.ReasonUnroutable},
-		{answered(304), exchange.Used, sinks.Unavailable, sinks.ReasonUnroutable},
-		{answered(400), exchange.Used, sinks.Retryable, sinks.ReasonRefused},
-		{answered(401), exchange.Used, sinks.Unavailable, sinks.ReasonAuth},
-		{answered(403), exchange.Used, sinks.Unavailable, sinks.ReasonAuth},
-		{answered(404), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing},
-		{answered(405), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing},
-		{answered(408), exchange.Used, sinks.Unavailable, sinks.ReasonTimeout},
-		{answered(409), exchange.Used, sinks.Retryable, sinks.ReasonRefused},
-		{answered(410), exchange.Used, sinks.Unavailable, sinks.ReasonTopicMissing},
-		{answered(413), exchange.Used, sinks.Permanent, sinks.ReasonTooLarge},
-		{answered(421), exchange.Used, sinks.Unavailable, sinks.ReasonUnroutable},
-		{answered(422), exchange.Used, sinks.Retryable, sinks.ReasonRefused},
-		{answered(425), exchange.Used, sinks.Unavailable, sinks.ReasonBroker},
-		{answered(429), exchange.Used, sinks.Unavailable, sinks.ReasonThrottled},
-		{answered(431), exchange.Used, sinks.Permanent, sinks.ReasonTooLarge},
-		{answered(500), exchange.Used, sinks.Retryable, sinks.ReasonRefused},
-		{answered(501), exchange.Used, sinks.Unknown, sinks.ReasonBroker},
-		{answered(502), exchange.Used, sinks.Unknown, sinks.ReasonBroker},
-		{answered(503), exchange.Used, sinks.Unavailable, sinks.ReasonBroker},
-		{answered(504), exchange.Used, sinks.Unknown, sinks.ReasonBroker},
-		{answered(507), exchange.Used, sinks.Unavailable, sinks.ReasonFull},
-		{answered(101), exchange.Used, sinks.Unknown, sinks.ReasonBroker},
-		{answered(999), exchange.Used, sinks.Unknown, sinks.ReasonBroker},
-		{&message.InvalidError{Field: "header"}, exchange.Unsent, sinks.Permanent, sinks.ReasonInvalid},
-		{errNoEndpoint, exchange.Unsent, sinks.Unavailable, sinks.ReasonTopicMissing},
-		{exchange.ErrNoSlot, exchange.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
-		{exchange.ErrTimeout, exchange.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
-		{exchange.ErrTimeout, exchange.Fresh, sinks.Unknown, sinks.ReasonTimeout},
-		{context.DeadlineExceeded, exchange.Used, sinks.Unknown, sinks.ReasonTimeout},
-		{context.Canceled, exchange.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
-		{exchange.ErrClosed, exchange.Unsent, sinks.Unavailable, sinks.ReasonClosed},
-		{exchange.ErrClosed, exchange.Used, sinks.Unknown, sinks.ReasonClosed},
-		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, exchange.Unsent, sinks.Unavailable, sinks.ReasonConnection},
-		{&net.DNSError{Err: "no such host", IsNotFound: true}, exchange.Unsent, sinks.Unavailable, sinks.ReasonConnection},
-		{&net.DNSError{Err: "timeout", IsTimeout: true}, exchange.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
-		{io.EOF, exchange.Used, sinks.Unknown, sinks.ReasonConnection},
-		{syscall.ECONNRESET, exchange.Fresh, sinks.Unknown, sinks.ReasonConnection},
-		{trust, exchange.Unsent, sinks.Unavailable, sinks.ReasonAuth},
-		{trust, exchange.Fresh, sinks.Unavailable, sinks.ReasonAuth},
-		{trust, exchange.Used, sinks.Unknown, sinks.ReasonAuth},
+		{answered(301), overhttp.Used, sinks.Unavailable, sinks.ReasonUnroutable},
+		{answered(304), overhttp.Used, sinks.Unavailable, sinks.ReasonUnroutable},
+		{answered(400), overhttp.Used, sinks.Retryable, sinks.ReasonRefused},
+		{answered(401), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth},
+		{answered(403), overhttp.Used, sinks.Unavailable, sinks.ReasonAuth},
+		{answered(404), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing},
+		{answered(405), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing},
+		{answered(408), overhttp.Used, sinks.Unavailable, sinks.ReasonTimeout},
+		{answered(409), overhttp.Used, sinks.Retryable, sinks.ReasonRefused},
+		{answered(410), overhttp.Used, sinks.Unavailable, sinks.ReasonTopicMissing},
+		{answered(413), overhttp.Used, sinks.Permanent, sinks.ReasonTooLarge},
+		{answered(421), overhttp.Used, sinks.Unavailable, sinks.ReasonUnroutable},
+		{answered(422), overhttp.Used, sinks.Retryable, sinks.ReasonRefused},
+		{answered(425), overhttp.Used, sinks.Unavailable, sinks.ReasonBroker},
+		{answered(429), overhttp.Used, sinks.Unavailable, sinks.ReasonThrottled},
+		{answered(431), overhttp.Used, sinks.Permanent, sinks.ReasonTooLarge},
+		{answered(500), overhttp.Used, sinks.Retryable, sinks.ReasonRefused},
+		{answered(501), overhttp.Used, sinks.Unknown, sinks.ReasonBroker},
+		{answered(502), overhttp.Used, sinks.Unknown, sinks.ReasonBroker},
+		{answered(503), overhttp.Used, sinks.Unavailable, sinks.ReasonBroker},
+		{answered(504), overhttp.Used, sinks.Unknown, sinks.ReasonBroker},
+		{answered(507), overhttp.Used, sinks.Unavailable, sinks.ReasonFull},
+		{answered(101), overhttp.Used, sinks.Unknown, sinks.ReasonBroker},
+		{answered(999), overhttp.Used, sinks.Unknown, sinks.ReasonBroker},
+		{&message.InvalidError{Field: "header"}, overhttp.Unsent, sinks.Permanent, sinks.ReasonInvalid},
+		{errNoEndpoint, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTopicMissing},
+		{overhttp.ErrNoSlot, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
+		{overhttp.ErrTimeout, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
+		{overhttp.ErrTimeout, overhttp.Fresh, sinks.Unknown, sinks.ReasonTimeout},
+		{context.DeadlineExceeded, overhttp.Used, sinks.Unknown, sinks.ReasonTimeout},
+		{context.Canceled, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
+		{overhttp.ErrClosed, overhttp.Unsent, sinks.Unavailable, sinks.ReasonClosed},
+		{overhttp.ErrClosed, overhttp.Used, sinks.Unknown, sinks.ReasonClosed},
+		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonConnection},
+		{&net.DNSError{Err: "no such host", IsNotFound: true}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonConnection},
+		{&net.DNSError{Err: "timeout", IsTimeout: true}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout},
+		{io.EOF, overhttp.Used, sinks.Unknown, sinks.ReasonConnection},
+		{syscall.ECONNRESET, overhttp.Fresh, sinks.Unknown, sinks.ReasonConnection},
+		{trust, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth},
+		{trust, overhttp.Fresh, sinks.Unavailable, sinks.ReasonAuth},
+		{trust, overhttp.Used, sinks.Unknown, sinks.ReasonAuth},
 	} {
 		outcome := classify(c.err, c.how)
 		assert.Equal(t, fmt.Sprint(c.class, c.reason), fmt.Sprint(outcome.Class, outcome.Reason), "%v, %d", c.err, c.how)
 		require.Error(t, outcome.Err)
 	}
-	require.True(t, classify(answered(502), exchange.Used).OfRoute)
-	require.False(t, classify(answered(501), exchange.Used).OfRoute)
-	require.True(t, classify(answered(500), exchange.Used).MaybeOut)
-	require.False(t, classify(answered(422), exchange.Used).MaybeOut)
+	require.True(t, classify(answered(502), overhttp.Used).OfRoute)
+	require.False(t, classify(answered(501), overhttp.Used).OfRoute)
+	require.True(t, classify(answered(500), overhttp.Used).MaybeOut)
+	require.False(t, classify(answered(422), overhttp.Used).MaybeOut)
 }
 
 func TestPauseOf(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 const (
@@ -65,7 +65,7 @@ func (s *Sink) post(ctx context.Context, m *message.Message) sinks.Outcome {
 
 // post makes the request.
 func (e *endpoint) post(caller context.Context, m *message.Message, timeout time.Duration) sinks.Outcome {
-	ctx, attempt := exchange.Begin(caller, timeout)
+	ctx, attempt := overhttp.Begin(caller, timeout)
 	defer attempt.End()
 	request, err := e.request(ctx, m, time.Now())
 	if err != nil {
@@ -89,7 +89,7 @@ func (e *endpoint) post(caller context.Context, m *message.Message, timeout time
 		e.Answered(sinks.Acked(), 0)
 		return sinks.Acked()
 	}
-	outcome := classify(&answerError{e.name, answer.StatusCode}, exchange.Used)
+	outcome := classify(&answerError{e.name, answer.StatusCode}, overhttp.Used)
 	e.Answered(outcome, pauseOf(answer, time.Now()))
 	return outcome
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/exchange"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 // DefaultPublishTimeout is how long a publish may take where Config says nothing.
@@ -33,7 +33,7 @@ const pingTimeout = 5 * time.Second
 type Sink struct {
 	timeout   time.Duration
 	endpoints map[string]*endpoint
-	calls     *exchange.Calls
+	calls     *overhttp.Calls
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -43,7 +43,7 @@ func New(config Config, logger *slog.Logger) (*Sink, error) {
 	if err := config.verify(); err != nil {
 		return nil, err
 	}
-	s := &Sink{timeout: config.timeout(), endpoints: map[string]*endpoint{}, calls: exchange.NewCalls()}
+	s := &Sink{timeout: config.timeout(), endpoints: map[string]*endpoint{}, calls: overhttp.NewCalls()}
 	for _, name := range slices.Sorted(maps.Keys(config.Endpoints)) {
 		e, err := newEndpoint(name, config, logger)
 		if err != nil {

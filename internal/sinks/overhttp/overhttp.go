@@ -1,7 +1,7 @@
-// Package exchange makes the HTTP requests of sinks: a deadline counts from a request's last
+// Package overhttp makes the HTTP requests of sinks: a deadline counts from a request's last
 // progress, it is known how far each came, nothing is sent twice, and the requests of a route
 // that are under way are bounded.
-package exchange
+package overhttp
 
 import (
 	"context"
