@@ -170,7 +170,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`env DELAYBRIDGE__PREFIX: prefix: "{}": give letters, digits and _ . : -, the first a letter or a digit, 63 at the most`,
 		`line 2: queues.q.shards: "x" is not a whole number`,
 		`line 4: sinks.s.uri: unknown key, known are type, publish_timeout, tls, brokers, sasl, url, user, password, password_file,` +
-			` token, token_file, creds_file, nkey_file, exchange, auth, management, connections, addrs, master, sentinels, region, account, profile, requests, endpoints, did you mean url?`,
+			` token, token_file, creds_file, nkey_file, exchange, auth, management, connections, addrs, master, sentinels, region, account, profile, queue_requests, endpoints, requests, did you mean url?`,
 		`line 4: sinks.s.url: missing, must be given`,
 		`line 5: log.level: "x" is not one of debug, info, warn, error`,
 	}, strings.Split(err.Error(), "\n"))

@@ -117,7 +117,7 @@ func (*broker) Features() sinktest.Features {
 		InvalidTopic: "orders!",
 		TooLarge:     1<<20 + 1,
 		BatchLimit:   1 << 20,
-		Connections:  16,
+		Connections:  8,
 		Deep:         100,
 	}
 }

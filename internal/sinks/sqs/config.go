@@ -21,7 +21,7 @@ import (
 
 const (
 	// requestsDefault and requestsMost bound the requests to a queue that are under way.
-	requestsDefault = 16
+	requestsDefault = 8
 	requestsMost    = 256
 )
 
@@ -32,7 +32,7 @@ type Config struct {
 	Account  string `yaml:"account" doc:"Account that the queues belong to, 12 digits. Default: our own."`
 	Profile  string `yaml:"profile" doc:"Profile of ~/.aws/config with the login, or the role to assume. Default: AWS_PROFILE, and else whatever login the environment has."`
 	URL      string `yaml:"url" url:"true" doc:"Where SQS is, if it is not where the region says: https:// of an endpoint in our network, or http:// of an emulator."`
-	Requests int    `yaml:"requests" default:"16" min:"1" max:"256" doc:"Most requests to each queue that are under way at once."`
+	Requests int    `yaml:"queue_requests" default:"8" min:"1" max:"256" doc:"Most requests to each queue that are under way at once."`
 
 	// Credentials replace those of the environment; nil takes these.
 	Credentials aws.CredentialsProvider `yaml:"-"`
@@ -57,7 +57,7 @@ func (c Config) Check(problems kind.Problems) {
 		problems.Add("account", "%q is no account, give its 12 digits in quotes", c.Account)
 	}
 	if c.Requests < 0 || c.Requests > requestsMost {
-		problems.Add("requests", "%d, allowed are 1 to %d", c.Requests, requestsMost)
+		problems.Add("queue_requests", "%d, allowed are 1 to %d", c.Requests, requestsMost)
 	}
 	if c.URL == "" {
 		return

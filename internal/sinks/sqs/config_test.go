@@ -18,7 +18,7 @@ func TestConfig(t *testing.T) {
 		want   string
 	}{
 		{sqs.Config{Account: "42"}, `account: "42" is no account, give its 12 digits in quotes`},
-		{sqs.Config{Requests: 257}, "requests: 257, allowed are 1 to 256"},
+		{sqs.Config{Requests: 257}, "queue_requests: 257, allowed are 1 to 256"},
 		{sqs.Config{URL: "ftp://host"}, `url: has the scheme "ftp", allowed are https, http`},
 		{sqs.Config{URL: "https://"}, "url: has no host"},
 		{sqs.Config{URL: "https://user:password@host"}, "url: holds a login"},

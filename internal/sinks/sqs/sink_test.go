@@ -163,12 +163,12 @@ func TestAQueueIsLookedUpOnce(t *testing.T) {
 	require.Equal(t, 2, a.asks())
 }
 
-// Requests have up to ten messages and 256 KiB; a larger message is alone.
+// Requests have up to ten messages and 64 KiB; a larger message is alone.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := &answers{}
 	batch := batchOf(t, "orders", "", strings.Split(strings.Repeat("m,", 24)+"m", ",")...)
-	large := string(bytes.Repeat([]byte("l"), 200<<10))
+	large := string(bytes.Repeat([]byte("l"), 50<<10))
 	batch = append(batch, batchOf(t, "orders", "", large, large, strings.Repeat(large, 4))...)
 	for _, outcome := range told(sinktest.Publish(t, a.open(t, nil), batch...)) {
 		require.Equal(t, "acknowledged", outcome)
@@ -180,7 +180,7 @@ func TestRequestsAreBounded(t *testing.T) {
 			size += len(body)
 		}
 		require.LessOrEqual(t, len(bodies), 10)
-		require.True(t, size <= 256<<10 || len(bodies) == 1, size)
+		require.True(t, size <= 64<<10 || len(bodies) == 1, size)
 		count += len(bodies)
 	}
 	require.Equal(t, len(batch), count)

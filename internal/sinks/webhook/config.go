@@ -11,8 +11,8 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
-	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/sinks/kind"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
