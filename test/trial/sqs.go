@@ -52,7 +52,9 @@ func (b sqsBroker) MakeTopic(ctx context.Context, topic string) error {
 	return err
 }
 
-func (b sqsBroker) address(topic string) *string { return aws.String(b.server.URL() + "/000000000000/" + topic) }
+func (b sqsBroker) address(topic string) *string {
+	return aws.String(b.server.URL() + "/000000000000/" + topic)
+}
 
 // Consume asks again when the server comes back.
 func (b sqsBroker) Consume(ctx context.Context, topic string, each func(Record)) error {
