@@ -83,6 +83,7 @@ func TestCheckTopic(t *testing.T) {
 		message.Kafka:    {"orders.v1", "orders/v1"},
 		message.NATS:     {"orders.v1", "orders.*"},
 		message.RabbitMQ: {"orders #*", ""},
+		message.SQS:      {"Orders_v-1.fifo", "orders.v1"},
 		"another":        {"any thing", strings.Repeat("x", 256)},
 	} {
 		require.NoError(t, message.CheckTopic(sink, topics[0]), sink)
@@ -90,6 +91,10 @@ func TestCheckTopic(t *testing.T) {
 		require.ErrorAs(t, message.CheckTopic(sink, topics[1]), &invalid, sink)
 		require.Equal(t, "topic", invalid.Field)
 	}
+	for _, name := range []string{".fifo", "orders.fifo.fifo", "orders.FIFO", "order/1", strings.Repeat("x", 81)} {
+		require.Error(t, message.CheckTopic(message.SQS, name), name)
+	}
+	require.NoError(t, message.CheckTopic(message.SQS, strings.Repeat("x", 75)+".fifo"))
 }
 
 func TestInvalidError(t *testing.T) {
