@@ -78,7 +78,7 @@ func (s *Sink) checkQueue(ctx context.Context, name string, plan sinks.Plan) []c
 	address, how, err := s.ask(ctx, name)
 	switch {
 	case err != nil && isOfQueue(err, how) && refuseAsked(err, how).Reason == sinks.ReasonAuth:
-		f.Code, f.What, f.Remedy = "sqs_denied", "GetQueueUrl is denied: "+err.Error(), "allow sqs:GetQueueUrl and sqs:SendMessage: bridge config acl prints the policy"
+		f.Code, f.What, f.Remedy = "sqs_denied", "GetQueueUrl is denied: "+err.Error(), "allow sqs:GetQueueUrl and sqs:SendMessage: bridge config acl --broker prints the policy"
 		return []check.Finding{f}
 	case err != nil && isOfQueue(err, how):
 		f.What = "there is no such queue in this region and account"
