@@ -400,7 +400,9 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 		m.w.fail("I11: %s is published though its call had failed", l)
 	}
 	since := m.w.now() - 2*time.Minute
-	if d := l.dueAs(msg.DueAt); !d.due.IsZero() && !m.clockWasSet(since) {
+	// Whoever was held up with the message goes on with it as it was, whatever has become of a later attempt.
+	isOverdue := slices.ContainsFunc(l.copies, func(other *copied) bool { return other.attempt > msg.Attempt })
+	if d := l.dueAs(msg.DueAt, isOverdue); !d.due.IsZero() && !m.clockWasSet(since) {
 		if latest := m.w.redis.highest(d.at); latest.Before(d.due) {
 			m.w.fail("I2: %s is published at %s, due at %s", l, m.stamp(latest), m.stamp(d.due))
 		}
@@ -411,7 +413,7 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	switch {
 	case l.isDenied:
 		m.w.fail("I11: a publish of %s begins, of which it was said that no copy is out", l)
-	case l.removed != "" && l.removed != "settle" && !l.isLoose && !m.clockWasSet(since) && (isFirst || !m.was(since, "takeover")):
+	case l.removed != "" && l.removed != "settle" && !l.isLoose && !isOverdue && !m.clockWasSet(since) && (isFirst || !m.was(since, "takeover")):
 		m.w.fail("I11: a publish of %s begins, which a %s has removed at %s", l, l.removed, l.removedAt)
 	}
 	m.isPrompt(l, isFirst)

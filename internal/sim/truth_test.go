@@ -347,9 +347,10 @@ func (l *life) due() dueSince {
 	return l.dues[len(l.dues)-1]
 }
 
-// dueAs is the due time in force or, of a message that was made again, or that a shard has lost, one that it has had: its claim may be from before.
-func (l *life) dueAs(due time.Time) dueSince {
-	if i := slices.IndexFunc(l.dues, func(d dueSince) bool { return d.due.Equal(due) }); i >= 0 && (l.isAgain || l.isLoose) {
+// dueAs is the due time in force or, of a message that was made again, or that a shard has lost, or of which a later attempt has begun, one
+// that it has had: its claim may be from before.
+func (l *life) dueAs(due time.Time, isOverdue bool) dueSince {
+	if i := slices.IndexFunc(l.dues, func(d dueSince) bool { return d.due.Equal(due) }); i >= 0 && (l.isAgain || l.isLoose || isOverdue) {
 		return l.dues[i]
 	}
 	return l.due()
