@@ -12,11 +12,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -24,7 +22,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -283,39 +280,13 @@ func (s fifoSink) Publish(ctx context.Context, batch []message.Message, outcomes
 // privateBroker is reached by a gateway of its own.
 type privateBroker struct {
 	*broker
+	sinktest.Process
 
-	listen  string
-	process *exec.Cmd
+	listen string
 }
 
 func (b *privateBroker) Start(t testing.TB) {
 	t.Helper()
-	upstream := aws.ToString(b.client.Options().BaseEndpoint)
-	b.process = exec.Command(os.Args[0], b.listen, upstream) //nolint:noctx,gosec // until Kill
-	b.process.Env = append(os.Environ(), asGateway+"=1")
-	b.process.Stderr = os.Stderr
-	_, err := b.process.StdinPipe() // It ends with this process.
-	require.NoError(t, err)
-	require.NoError(t, b.process.Start())
-	sink := b.NewSink(t, sinktest.Options{})
-	defer func() { require.NoError(t, sink.Close(context.Background())) }()
-	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, sink.Ping(context.Background())) }, time.Minute, 10*time.Millisecond)
-}
-
-func (b *privateBroker) Kill(t testing.TB) {
-	t.Helper()
-	require.NoError(t, b.process.Process.Kill())
-	_ = b.process.Wait() // It says that it was killed.
-}
-
-func (b *privateBroker) Pause(t testing.TB) {
-	t.Helper()
-	require.NoError(t, b.process.Process.Signal(syscall.SIGSTOP))
-	_, err := syscall.Wait4(b.process.Process.Pid, nil, syscall.WUNTRACED, nil) // It has stopped.
-	require.NoError(t, err)
-}
-
-func (b *privateBroker) Resume(t testing.TB) {
-	t.Helper()
-	require.NoError(t, b.process.Process.Signal(syscall.SIGCONT))
+	b.Run(t, asGateway, b.listen, aws.ToString(b.client.Options().BaseEndpoint))
+	b.Await(t, b)
 }

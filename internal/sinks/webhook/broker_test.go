@@ -8,9 +8,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -178,37 +176,11 @@ func (s *anySink) Publish(ctx context.Context, batch []message.Message, outcomes
 // privateBroker is a receiver in a process of its own.
 type privateBroker struct {
 	broker
-
-	process *exec.Cmd
+	sinktest.Process
 }
 
 func (b *privateBroker) Start(t testing.TB) {
 	t.Helper()
-	b.process = exec.Command(os.Args[0], b.dir, b.address, b.certs.ServerCert, b.certs.ServerKey) //nolint:noctx,gosec // until Kill
-	b.process.Env = append(os.Environ(), asReceiver+"=1")
-	b.process.Stderr = os.Stderr
-	_, err := b.process.StdinPipe() // It ends with this process.
-	require.NoError(t, err)
-	require.NoError(t, b.process.Start())
-	sink := b.NewSink(t, sinktest.Options{})
-	defer func() { require.NoError(t, sink.Close(context.Background())) }()
-	require.Eventually(t, func() bool { return sink.Ping(context.Background()) == nil }, time.Minute, 10*time.Millisecond)
-}
-
-func (b *privateBroker) Kill(t testing.TB) {
-	t.Helper()
-	require.NoError(t, b.process.Process.Kill())
-	_ = b.process.Wait() // It says that it was killed.
-}
-
-func (b *privateBroker) Pause(t testing.TB) {
-	t.Helper()
-	require.NoError(t, b.process.Process.Signal(syscall.SIGSTOP))
-	_, err := syscall.Wait4(b.process.Process.Pid, nil, syscall.WUNTRACED, nil) // It has stopped.
-	require.NoError(t, err)
-}
-
-func (b *privateBroker) Resume(t testing.TB) {
-	t.Helper()
-	require.NoError(t, b.process.Process.Signal(syscall.SIGCONT))
+	b.Run(t, asReceiver, b.dir, b.address, b.certs.ServerCert, b.certs.ServerKey)
+	b.Await(t, b)
 }
