@@ -41,7 +41,7 @@ func newLives(r *Relay) *lives {
 	return l
 }
 
-// follow checks the queues that are served now, soon for the first time.
+// follow has the queues checked that are served now.
 func (l *lives) follow() {
 	served := l.served.Load().queues
 	isGone := func(name string) bool { return served[name] == nil }
@@ -52,7 +52,6 @@ func (l *lives) follow() {
 			l.owners[name] = &owner{}
 		}
 	}
-	wait.Wake(l.disowned)
 }
 
 // owner is the machine that decides, for one bridge, which Redis the rows of a queue belong to. If

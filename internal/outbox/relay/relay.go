@@ -130,6 +130,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		r.follow()
 		lives.follow()
+		wait.Wake(r.disowned) // New ones are checked at once.
 	}
 }
 
