@@ -36,11 +36,14 @@ type Broker interface {
 	// Stored is how many records the topic holds.
 	Stored(ctx context.Context, topic string) (int64, error)
 	// Publisher publishes one message as a producer's own client does, to a topic
-	// that exists. end closes the client.
-	Publisher(ctx context.Context) (publish outbox.Publisher, end func(), err error)
+	// that exists, and gives up after limit. end closes the client.
+	Publisher(limit time.Duration) (publish outbox.Publisher, end func(), err error)
 	// BreakTopic makes a topic that fails; heal mends it and keeps what it holds.
 	BreakTopic(ctx context.Context, topic string, fault Fault) (heal func(context.Context) error, err error)
 }
+
+// publishLimit is when a producer that publishes again gives one try up.
+const publishLimit = 5 * time.Second
 
 // StartBroker starts the broker of that name. The properties are Kafka's, besides those that it has anyway.
 func StartBroker(ctx context.Context, name, properties string) (Broker, error) {

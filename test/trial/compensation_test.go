@@ -27,7 +27,7 @@ func compensate(t *testing.T, broker string, count int) {
 	w := newWorld(t, trial.Options{
 		Broker: broker, Copies: true, QueueKeys: "compensation: delay.compensation.orders", Redis: persistent("--appendfsync", "always"),
 	})
-	publish, hangUp, err := w.Broker.Publisher(t.Context())
+	publish, hangUp, err := w.Broker.Publisher(5 * time.Second)
 	require.NoError(t, err)
 	t.Cleanup(hangUp)
 	client, err := delay.NewClient(w.RDB, w.Queue(), delay.WithPrefix(w.Prefix()), delay.WithCompensation(publish))

@@ -160,7 +160,7 @@ func (d *Database) Locked(ctx context.Context, id string) (bool, error) {
 
 // Outbox is the producers' side, with the fast path and compensation messages.
 func (w *World) Outbox(ctx context.Context) (box *outbox.Outbox, end func(), err error) {
-	publish, end, err := w.Broker.Publisher(ctx)
+	publish, end, err := w.Broker.Publisher(publishLimit)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -158,7 +158,7 @@ type inletProducer struct {
 // connect returns false while the broker is away.
 func (p *inletProducer) connect(ctx context.Context) bool {
 	if p.publish == nil {
-		p.publish, p.end, _ = p.in.world.Broker.Publisher(ctx)
+		p.publish, p.end, _ = p.in.world.Broker.Publisher(publishLimit)
 	}
 	return p.publish != nil
 }

@@ -139,14 +139,14 @@ func (b kafkaBroker) Stored(ctx context.Context, topic string) (int64, error) {
 	return stored, err
 }
 
-func (b kafkaBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+func (b kafkaBroker) Publisher(limit time.Duration) (publish outbox.Publisher, end func(), err error) {
 	transport := &kafkago.Transport{Dial: b.dial}
 	writer := &kafkago.Writer{
 		Addr: kafkago.TCP(b.server.Addr()), Balancer: &kafkago.Hash{}, RequiredAcks: kafkago.RequireAll,
-		BatchTimeout: 5 * time.Millisecond, Transport: transport, MaxAttempts: 1, // A second one may be a second record.
+		BatchTimeout: 5 * time.Millisecond, Transport: transport, WriteTimeout: limit, ReadTimeout: limit, MaxAttempts: 1, // A second one may be a second record.
 	}
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		m := kafkago.Message{Topic: topic, Value: body}
 		for name, value := range headers {

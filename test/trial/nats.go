@@ -93,7 +93,7 @@ func (b natsBroker) Consume(ctx context.Context, topic string, each func(Record)
 	return nil
 }
 
-func (b natsBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+func (b natsBroker) Publisher(limit time.Duration) (publish outbox.Publisher, end func(), err error) {
 	nc, js, err := b.connect()
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +104,7 @@ func (b natsBroker) Publisher(context.Context) (publish outbox.Publisher, end fu
 		for name, value := range headers {
 			m.Header.Set(name, value)
 		}
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		_, err := js.PublishMsg(ctx, m)
 		return err

@@ -129,7 +129,7 @@ func (b rabbitBroker) Stored(_ context.Context, topic string) (int64, error) {
 	return int64(queue.Messages), err
 }
 
-func (b rabbitBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+func (b rabbitBroker) Publisher(limit time.Duration) (publish outbox.Publisher, end func(), err error) {
 	connection, channel, err := b.channel()
 	if err != nil {
 		return nil, nil, err
@@ -138,7 +138,7 @@ func (b rabbitBroker) Publisher(context.Context) (publish outbox.Publisher, end 
 		return nil, nil, errors.Join(err, connection.Close())
 	}
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		table := amqp.Table{}
 		for name, value := range headers {

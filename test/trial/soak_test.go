@@ -111,7 +111,7 @@ func drained(t *testing.T, w *trial.World) error {
 // answers says what the broker does with a message of ours: if it is not confirmed either, the bridges are not why.
 func answers(t *testing.T, w *trial.World) error {
 	t.Helper()
-	publish, end, err := w.Broker.Publisher(t.Context())
+	publish, end, err := w.Broker.Publisher(5 * time.Second)
 	if err != nil {
 		return err
 	}

@@ -102,8 +102,10 @@ func (b sqsBroker) Stored(ctx context.Context, topic string) (int64, error) {
 	return strconv.ParseInt(answer.Attributes[string(count)], 10, 64)
 }
 
-func (b sqsBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+func (b sqsBroker) Publisher(limit time.Duration) (publish outbox.Publisher, end func(), err error) {
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
 		text, err := json.Marshal(headers)
 		if err != nil {
 			return err

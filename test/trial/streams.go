@@ -90,13 +90,13 @@ func (b streamsBroker) Stored(ctx context.Context, topic string) (n int64, err e
 	return n, err
 }
 
-func (b streamsBroker) Publisher(context.Context) (publish outbox.Publisher, end func(), err error) {
+func (b streamsBroker) Publisher(limit time.Duration) (publish outbox.Publisher, end func(), err error) {
 	client, err := b.client()
 	if err != nil {
 		return nil, nil, err
 	}
 	return func(ctx context.Context, topic string, headers map[string]string, body []byte) error {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		fields := make([]any, 0, 2*len(headers)+2)
 		for name, value := range headers {

@@ -149,8 +149,8 @@ func publishAll(t *testing.T, w *trial.World, client Client) (end func()) {
 	t.Helper()
 	connect := client.Publisher
 	if connect == nil {
-		connect = func(ctx context.Context, w *trial.World) (outbox.Publisher, func(), error) {
-			return w.Broker.Publisher(ctx)
+		connect = func(_ context.Context, w *trial.World) (outbox.Publisher, func(), error) {
+			return w.Broker.Publisher(patience)
 		}
 	}
 	publish, end, err := connect(t.Context(), w)

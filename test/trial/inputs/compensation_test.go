@@ -49,7 +49,7 @@ type compensationEntrance struct {
 func (e compensationEntrance) name() string { return "compensation" }
 
 func (e compensationEntrance) inputs(ctx context.Context) (list []input, err error) {
-	publish, end, err := e.broker.Publisher(ctx)
+	publish, end, err := e.broker.Publisher(time.Minute)
 	if err != nil {
 		return nil, err
 	}
