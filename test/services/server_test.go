@@ -155,7 +155,7 @@ func writeKafka(t *testing.T, s *testenv.Server) {
 			Records: kafka.NewRecordReader(kafka.Record{Value: kafka.NewBytes([]byte("v"))}),
 		})
 		return err == nil && produced.Error == nil
-	}, 20*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func readKafka(t *testing.T, s *testenv.Server) {

@@ -85,7 +85,7 @@ func TestDeletedTopic(t *testing.T) {
 	broker.makeTopic(t, topic, 2)
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, topic, "key"))[0].Class == sinks.Acknowledged
-	}, 3*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // TestTLSAndLogins runs a broker that demands a client certificate and a login.

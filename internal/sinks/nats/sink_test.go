@@ -148,7 +148,7 @@ func TestLostAcks(t *testing.T) {
 	require.Eventually(t, func() bool {
 		outcome := publish(t, sink, m)[0]
 		return outcome.Class == sinks.Acknowledged && outcome.Duplicate
-	}, 10*time.Second, 50*time.Millisecond, "JetStream must recognise the copy")
+	}, time.Minute, 50*time.Millisecond, "JetStream must recognise the copy")
 	require.Len(t, b.Read(t, topic, 2), 2)
 }
 
@@ -169,7 +169,7 @@ func TestConnectionCutWhilePublishing(t *testing.T) {
 	proxy.Blackhole(false)
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, topic))[0].Class == sinks.Acknowledged
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 }
 
 // The first of several servers is down.

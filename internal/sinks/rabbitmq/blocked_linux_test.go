@@ -47,7 +47,7 @@ func TestBlocked(t *testing.T) {
 	require.NoError(t, err)
 	ended := make(chan sinks.Outcome, 1)
 	go func() { ended <- publish(t, closing, newMessage(t, "orders", topic))[0] }()
-	require.Eventually(t, func() bool { return isConnected(closing) }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return isConnected(closing) }, time.Minute, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	require.NoError(t, closing.Close(ctx))

@@ -144,11 +144,11 @@ func TestMissingExchange(t *testing.T) {
 		require.False(t, outcome.Whole)
 		require.Equal(t, sinks.ReasonTopicMissing, outcome.Reason)
 		return outcome.Class == sinks.Unavailable
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	create()
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, "orders", queue))[0].Class == sinks.Acknowledged
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.Same(t, connection, connectionOf(t, sink), "the connection survives")
 }
 
@@ -163,7 +163,7 @@ func TestNextNodeTakesOver(t *testing.T) {
 		change()
 		require.Eventually(t, func() bool {
 			return publish(t, sink, newMessage(t, "orders", topic))[0].Class == sinks.Acknowledged
-		}, 10*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		require.NoError(t, sink.Ping(t.Context()))
 	}
 }
@@ -183,7 +183,7 @@ func TestSilentConnection(t *testing.T) {
 	outcomes := sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})
 	requireOutcome(t, outcomes[0], sinks.Unknown, sinks.ReasonTimeout)
 	require.Error(t, sink.Ping(ctx))
-	require.Eventually(t, func() bool { return !isConnected(sink) }, 15*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !isConnected(sink) }, time.Minute, 10*time.Millisecond)
 	proxy.Blackhole(false)
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, "orders", topic))[0].Class == sinks.Acknowledged
@@ -221,7 +221,7 @@ func TestCutConnection(t *testing.T) {
 	callers.Wait()
 	require.Eventually(t, func() bool {
 		return publish(t, sink, newMessage(t, "orders", topic))[0].Class == sinks.Acknowledged
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 
 	counts := map[sinks.Class]int{}
 	for _, class := range classes {

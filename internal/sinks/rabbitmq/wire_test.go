@@ -53,7 +53,7 @@ func TestWireHoldsPublishersBack(t *testing.T) {
 	// The first piece is being written, the rest stays in the buffer.
 	_, err := w.Write([]byte("x"))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return w.handed() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.handed() == 1 }, time.Minute, time.Millisecond)
 	_, err = w.Write(make([]byte, wireRoom+1))
 	require.NoError(t, err)
 
@@ -61,7 +61,7 @@ func TestWireHoldsPublishersBack(t *testing.T) {
 	require.NotNil(t, drained)
 	go func() { _, _ = io.Copy(io.Discard, far) }()
 	<-drained
-	require.Eventually(t, func() bool { return w.full() == nil }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.full() == nil }, time.Minute, time.Millisecond)
 }
 
 func TestWireTellsWhatWasNotWritten(t *testing.T) {
@@ -69,7 +69,7 @@ func TestWireTellsWhatWasNotWritten(t *testing.T) {
 	w, _ := newPipe(t)
 	_, err := w.Write(make([]byte, 100))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return w.handed() == 100 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return w.handed() == 100 }, time.Minute, time.Millisecond)
 	start := w.position()
 	_, err = w.Write(make([]byte, 100))
 	require.NoError(t, err)

@@ -123,7 +123,7 @@ func (b broker) HangTopic(t testing.TB, topic string) {
 // Read implements [sinktest.Broker].
 func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredMessage {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(read(t, b.dir, topic)) >= atLeast }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(read(t, b.dir, topic)) >= atLeast }, time.Minute, 20*time.Millisecond)
 	return read(t, b.dir, topic)
 }
 
