@@ -318,13 +318,16 @@ func (v *put) ask(o *oracle) any {
 			}
 		case v.Asks && e == nil:
 			code = store.Absent
+			if r.isOlder(born) {
+				detail = int64(1)
+			}
 		case e != nil:
 			code, detail, _ = v.known(o, e, r, &bytes)
 		default:
 			code, detail = store.Created, r.DueMs
 			tries := ""
 			isDue := r.DueMs <= o.now()+2000
-			if since, err := strconv.ParseInt(r.Mark, 10, 64); r.Mark == "1" || isDue && (r.Mark == "due" || err == nil && r.Mark != "0" && since < born) {
+			if r.Mark == "1" || isDue && (r.Mark == "due" || r.isOlder(born)) {
 				tries = "0 1 1 0"
 			}
 			o.create(r.note, r.DueMs, tries)
@@ -339,6 +342,12 @@ func (v *put) ask(o *oracle) any {
 	o.count("scheduled", fresh)
 	o.hinted(head, earliest)
 	return reply
+}
+
+// isOlder says that the row was made before the shard.
+func (r row) isOlder(born int64) bool {
+	since, err := strconv.ParseInt(r.Mark, 10, 64)
+	return err == nil && r.Mark != "0" && r.Mark != "1" && since < born
 }
 
 // known says what became of the row's token: its message is here or has ended, or another one is in the way.

@@ -716,7 +716,7 @@ func (m *model) cancelledRow(l *life, row simRow) {
 // namesItsRow looks whether a cancel or reschedule that is committed says which message it is about, where one was there all the time.
 func (m *model) namesItsRow(row simRow, age time.Duration) {
 	for _, l := range m.ofIdentity(row) {
-		if r := m.rows[l.row]; r != nil && r.live && row.target == 0 && l.accepted+age+10*time.Second < m.w.now() && !m.was(l.accepted, "database clock") {
+		if r := m.rows[l.row]; r != nil && r.live && row.target == 0 && l.accepted+age+10*time.Second < m.w.now() && !m.was(l.accepted-time.Minute, "database clock") {
 			m.w.fail("§10: row %d (op %d) is about no message, and row %d was there", row.number, row.op, r.number)
 		}
 	}
@@ -943,6 +943,16 @@ func (m *model) isBehind(r simRow, states ...state) bool {
 	})
 }
 
+// wasBehind reports whether such a message has gone so late that no relay has tried the row again, which it does each 5 seconds.
+func (m *model) wasBehind(r simRow) bool {
+	for _, l := range m.lives {
+		if l.id == r.id && l.key == r.key && !l.isRow && l.removed != "" && m.w.now()-l.removedAt < 10*time.Second {
+			return true
+		}
+	}
+	return false
+}
+
 // ledgers is how many entries they have.
 func (m *model) ledgers() (n int) {
 	for _, shard := range m.shards() {
@@ -967,7 +977,7 @@ func (m *model) overdueRows(patience time.Duration) {
 	}
 	now := m.w.redis.clock().Add(-patience).UnixMilli()
 	for _, r := range m.openRows() {
-		if r.status == 0 && !m.isBehind(*r, waiting, inFlight, dead) && (r.op != 0 || r.dueMs < now) {
+		if r.status == 0 && !m.isBehind(*r, waiting, inFlight, dead) && !m.wasBehind(*r) && (r.op != 0 || r.dueMs < now) {
 			m.w.fail("I7: row %d (op %d of %s/%s, due %d) is pending", r.number, r.op, r.key, r.id, r.dueMs)
 		}
 	}

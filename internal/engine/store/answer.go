@@ -46,7 +46,7 @@ const (
 	// NoBody: a dead letter without a body cannot be redriven.
 	NoBody Code = 10
 	// free: the identity is free in the home of an earlier layout, where nothing
-	// is created any more.
+	// is created any more. Its detail is 1 if the row is older than the shard.
 	free Code = 11
 	// Mine: the row's message is here, under its token or the one that took its place.
 	Mine Code = 12

@@ -1,9 +1,11 @@
 package store_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store"
@@ -57,6 +59,44 @@ func TestMarks(t *testing.T) {
 				want[s.row] = markedOnce
 			}
 			require.Equal(t, want, sound(t, s.rdb, s.q).Attempts)
+		})
+	}
+}
+
+// TestMarksOfAnEarlierHome is I11, too: the message may have been published from its home in an earlier layout, which
+// Redis has lost since.
+func TestMarksOfAnEarlierHome(t *testing.T) {
+	t.Parallel()
+	for name, isLost := range map[string]bool{"lost": true, "there": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := shared(t)
+			q := storetest.New(t, rdb, 2)
+			born, err := q.Rows().Born(t.Context())
+			require.NoError(t, err)
+			made, now := slices.MaxFunc(born, time.Time.Compare).Add(time.Millisecond), int64(0)
+			for now <= made.UnixMilli() {
+				now, err = redisNow(t.Context(), rdb)
+				require.NoError(t, err)
+			}
+			if isLost {
+				lose(t, rdb, q, 1)
+				_, err = q.Layouts().Repair(t.Context())
+				require.NoError(t, err)
+			}
+			_, err = q.Layouts().SetShards(t.Context(), 1)
+			require.NoError(t, err)
+			row := store.Row{
+				Token: rowToken(1), Message: note(homed(2, 1), ""), DueAt: made, Mark: store.MarkDueIfOlder, Made: made, // Younger than its home of now.
+			}
+			answered(t, store.Created, q.Rows().Put(t.Context(), []store.Row{row})[0])
+			counts, err := rdb.HGet(t.Context(), storetest.Key(q.Name(), 0, "attempts"), row.Message.ID).Result()
+			if isLost {
+				require.NoError(t, err)
+				require.Equal(t, markedOnce, counts)
+			} else {
+				require.ErrorIs(t, err, redis.Nil)
+			}
 		})
 	}
 }

@@ -100,13 +100,17 @@ func MarkIf(copyOut bool) Mark {
 	return MarkNever
 }
 
+// markDue is [MarkDue] as put.lua takes it. It takes the place of [MarkDueIfOlder] where a home of an earlier layout
+// is younger than the row, because Redis may have lost the message there.
+const markDue = "due"
+
 // mark is the row's Mark as put.lua takes it.
 func (r *Row) mark() string {
 	switch r.Mark {
 	case MarkAlways:
 		return "1"
 	case MarkDue:
-		return "due"
+		return markDue
 	case MarkDueIfOlder:
 		return strconv.FormatInt(r.Made.UnixMilli(), 10)
 	case MarkNever:

@@ -223,6 +223,9 @@ func (r *run) read(v *verb, reply *scripts.Reply) {
 		code := Code(reply.Int(2 + 2*i))
 		switch {
 		case !r.last && (code == free || code == NotFound):
+			if code == free && reply.Int(3+2*i) != 0 {
+				c.params.mark = markDue
+			}
 			c.notHere()
 		case code == NotLooked:
 			c.pass.isLeft = true

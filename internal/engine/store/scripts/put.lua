@@ -3,7 +3,7 @@
 --      5 deadmsg (HASH)  6 gone (HASH token -> fate)  7 settled (HASH token -> fate, id)  8 meta (HASH)  9 wake (channel)
 --      10 gonettl (ZSET token -> expiry_ms)  11 tags (ZSET tag, NUL, id -> 0)
 -- ARGV 1 epoch  2 span, see within  3 create (1; 0 asks only, in a home of an earlier layout, and answers 11
---      if nothing is known)  4 format version  5 bytes_max read of other messages; then per message: id,
+--      if nothing is known: detail 1 if the row is older than this shard, which may have lost its trace)  4 format version  5 bytes_max read of other messages; then per message: id,
 --      due_ms, mark (1: a copy may be out; 0: none; due: one may if it is due by now; ms when the row was made:
 --      one may if it is due and the row is older than this shard), until_ms (a message without a row:
 --      its token has a tombstone from the start, which lives until then; '': none), token .. encoded
@@ -17,6 +17,7 @@ if not within(ARGV[2], now_ms) then return {2, now_ms} end
 local ask, prefix = ARGV[3] == '0', ARGV[4] .. string.format('%013d', time[1] * 1000 + math.ceil(time[2] / 1000))
 local any_dead = redis.call('ZCARD', KEYS[4]) > 0
 local born_ms = tonumber(redis.call('HGET', KEYS[8], 'born') or -math.huge)
+local function is_older(mark) return mark ~= '0' and mark ~= '1' and mark ~= 'due' and tonumber(mark) < born_ms end
 local head_ms = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')[2]
 local tokens = {}
 for at = 6, #ARGV, 5 do tokens[#tokens + 1] = string.sub(ARGV[at + 4], 1, 16) end
@@ -67,7 +68,7 @@ for n, token in ipairs(tokens) do
   elseif ours[id] then
     code, detail = tokens[ours[id]] == token and 12 or 2, tonumber(ARGV[5 * ours[id] + 2])
   elseif ask and redis.call('HEXISTS', KEYS[2], id) == 0 then
-    code, detail = 11, 0
+    code, detail = 11, is_older(ARGV[5 * n + 3]) and 1 or 0
   elseif ask or redis.call('HSETNX', KEYS[2], id, prefix .. stored) == 0 then
     code, detail = trace(id, token, n)
   else
@@ -76,7 +77,7 @@ for n, token in ipairs(tokens) do
     -- A copy may be out without our knowing, even if the body was lost. The clock of a node that took over may be behind.
     local bare = any_dead and redis.call('ZREM', KEYS[4], id) == 1 and redis.call('HDEL', KEYS[5], id) and redis.call('HINCRBY', KEYS[8], 'replaced', 1)
     local mark, till = bare and '1' or ARGV[5 * n + 3], ARGV[5 * n + 4]
-    if mark == '1' or mark ~= '0' and due <= now_ms + 2000 and (mark == 'due' or tonumber(mark) < born_ms) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
+    if mark == '1' or due <= now_ms + 2000 and (mark == 'due' or is_older(mark)) then marked[#marked + 1], marked[#marked + 2] = id, '0 1 1 0' end
     if till ~= '' then ends[#ends + 1], ends[#ends + 2], expiry[#expiry + 1], expiry[#expiry + 2] = token, 'c', till, token end
   end
   reply[#reply + 1], reply[#reply + 2] = code, detail
