@@ -86,9 +86,9 @@ const (
 	// MarkDue marks a message that is due by now, or within two seconds, because the
 	// clock of a node that took over may be behind that of the node that claimed it.
 	MarkDue
-	// MarkDueIfOlder is MarkDue if the row is older than the shard, see [Rows.Born]:
-	// Redis may have lost the message after it was published. If the shard's age is
-	// not known, the row does not count as older.
+	// MarkDueIfOlder is MarkDue if the row is older than its shard, or than one that was
+	// its home in an earlier layout, see [Rows.Born]: Redis may have lost the message after
+	// it was published. Of a shard whose age is not known, the row does not count as older.
 	MarkDueIfOlder
 )
 
