@@ -94,10 +94,9 @@ func rabbitPrograms() (script, mapper string, err error) {
 
 // rabbitPaths lets a node look for a module where it is. Otherwise it looks into the folder of each plugin for
 // each module of Erlang, 50,000 times, which takes half of the processor time of its start. It returns arguments
-// of Erlang and variables of the server; none for a server in another root, and none where plugins are asked
-// for, which need others.
+// of Erlang and variables of the server; none for a server in another root.
 func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang string, env []string, err error) {
-	if os.Getenv(rabbitRootEnv) != "" || len(plugins) > 0 {
+	if os.Getenv(rabbitRootEnv) != "" {
 		return "", nil, nil
 	}
 	script, errScript := filepath.EvalSymlinks(script)
@@ -105,7 +104,11 @@ func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang st
 	if err := errors.Join(errScript, errMapper); err != nil {
 		return "", nil, err
 	}
-	folders, err := filepath.Glob(filepath.Join(filepath.Dir(script), "../plugins/*"))
+	folders, err := filepath.Glob(filepath.Join(filepath.Dir(script), "../plugins/*-*"))
+	if err != nil {
+		return "", nil, err
+	}
+	needed, err := neededOf(folders, append(plugins, "rabbit"))
 	if err != nil {
 		return "", nil, err
 	}
@@ -113,12 +116,8 @@ func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang st
 	if err := os.Mkdir(libraries, 0o700); err != nil {
 		return "", nil, err
 	}
-	for _, folder := range folders {
-		name := filepath.Base(folder)
-		if strings.HasPrefix(name, "rabbitmq_") && !strings.HasPrefix(name, "rabbitmq_prelaunch-") {
-			continue // A plugin; the others are libraries.
-		}
-		if err := os.Symlink(folder, filepath.Join(libraries, name)); err != nil {
+	for _, folder := range needed {
+		if err := os.Symlink(folder, filepath.Join(libraries, filepath.Base(folder))); err != nil {
 			return "", nil, err
 		}
 	}
@@ -127,6 +126,33 @@ func (s *Server) rabbitPaths(script, mapper string, plugins []string) (erlang st
 		erlang += " -pa " + folder
 	}
 	return erlang, []string{"RABBITMQ_PLUGINS_DIR=" + libraries}, err
+}
+
+var erlangWord = regexp.MustCompile(`\w+`)
+
+// neededOf are the folders of these applications and of all that they name in their descriptions, which say what
+// each depends on.
+func neededOf(folders, applications []string) (needed []string, err error) {
+	folderOf := map[string]string{}
+	for _, folder := range folders {
+		name, _, _ := strings.Cut(filepath.Base(folder), "-")
+		folderOf[name] = folder
+	}
+	for left := applications; len(left) > 0; left = left[1:] {
+		name := left[0]
+		folder, isNew := folderOf[name]
+		if !isNew {
+			continue // It is Erlang's own, or has been seen.
+		}
+		delete(folderOf, name)
+		needed = append(needed, folder)
+		description, err := os.ReadFile(filepath.Join(folder, "ebin", name+".app"))
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, erlangWord.FindAllString(string(description), -1)...)
+	}
+	return needed, nil
 }
 
 func (s *Server) rabbitEnv(mapperPort, distPort int, erlang string) []string {
