@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/log"
@@ -90,11 +91,14 @@ func do[T any](b *browser, action chromedp.Action[T]) T {
 	return value
 }
 
+// pollInterval is how often the page is asked: asked at each frame, as chromedp does by itself, Chromium draws all of them.
+const pollInterval = 50 * time.Millisecond
+
 // until waits for an expression to be true. A busy machine may ask the page that was there
 // before, which the browser refuses.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience))
+	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingTimeout(patience), chromedp.WithPollingInterval(pollInterval))
 	do(b, func(ctx context.Context, tab *chromedp.Target) (done chromedp.Void, err error) {
 		for {
 			done, err = poll(ctx, tab)
