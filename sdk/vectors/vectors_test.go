@@ -150,6 +150,42 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
+// TestHandbookCountsVectors: the handbook tells how many vectors there are, and how many of the calls a fake can answer.
+func TestHandbookCountsVectors(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/sdk/README.md")
+	require.NoError(t, err)
+	for _, file := range []string{"calls.json", "faults.json", "batches.json", "outbox.json"} {
+		var lists map[string][]struct {
+			Real  *bool
+			Calls []struct{ Attempts []any }
+		}
+		read(t, file, &lists)
+		var all, fakes, calls, attempts int
+		for _, list := range lists {
+			all = len(list)
+			for _, vector := range list {
+				if vector.Real == nil || *vector.Real {
+					fakes++
+				}
+				calls += len(vector.Calls)
+				for _, c := range vector.Calls {
+					attempts += len(c.Attempts)
+				}
+			}
+		}
+		what, last := "", "–"
+		switch file {
+		case "calls.json":
+			last = fmt.Sprint(fakes)
+		case "faults.json":
+			what = fmt.Sprintf("[^|]*, %d calls with %d attempts", calls, attempts)
+		}
+		row := fmt.Sprintf("(?m)^\\| `%s`: [^|]*%s \\| %d \\| .* \\| %s \\|$", regexp.QuoteMeta(file), what, all, last)
+		assert.Regexp(t, row, string(page), file)
+	}
+}
+
 // TestPlaceholders: what a vector does not say is not taken for right.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()

@@ -56,6 +56,7 @@ var figures = map[string]figure{
 	"wipe":       {wipeFigure, "FLUSHALL while 1,000,000 messages of an outbox wait in Redis (-databases)", "nats", 16, 500},
 	"durability": {durabilityFigure, "lateness, drain and relay with each durability of a queue", "nats", 8, 1000},
 	"pairs":      {pairsFigure, "the drain of 200,000 messages by turns with another commit's bridge (-against)", allBrokers, 8, 0},
+	"load":       {loadFigure, "what the HTTP API takes, and what each SDK reaches: single calls and batches", "nats", 8, 0},
 	"operate":    {operateFigure, "lists, pages and a job while 5,000,000 messages wait", "nats", 8, 0},
 	"wave":       {waveFigure, "100,000 messages due in a minute, to consumers that are scaled by their backlog, and to others also by the queue's demand (-start)", "nats", 8, 0},
 	"price":      {priceFigure, "what tags, a history and a budget cost a message", "nats", 8, 0},
