@@ -151,8 +151,11 @@ func (r *Reloader) tell(changes config.Changes, err error) {
 		return
 	}
 	r.config.Logger.Info("configuration reloaded", "event", "reload", "changed", changes.Keys,
-		"added", changes.Added, "removed", changes.Removed, "restarted", changes.Restarted)
+		"added", listed(changes.Added), "removed", listed(changes.Removed), "restarted", listed(changes.Restarted))
 }
+
+// listed is a list for the log, which is never null.
+func listed(names []string) []string { return append([]string{}, names...) }
 
 // tellFiles logs the problems of queue files.
 func (r *Reloader) tellFiles(cfg *config.Config) {
