@@ -143,7 +143,7 @@ func newScene(t testing.TB, setting scenery) *scene {
 	s.configured.Store(s.configure("queue_files: {api: {max_queues: 3, max_shards: 8}}"))
 	s.declarations = &operate.Declarations{
 		Register: declarations.New(declarations.Config{
-			Store: declared.New(s.rdb, name, time.Second), IsUsed: func() bool { return true }, Logger: logger, // A prefix of its own.
+			Store: declared.New(s.rdb, name, time.Second), IsUsed: func() bool { return true }, Lost: func() {}, Logger: logger, // A prefix of its own.
 		}),
 		Config: s.configured.Load,
 		Admin: func(queue string) *inspect.Admin {

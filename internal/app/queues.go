@@ -66,10 +66,11 @@ func provideInlets(cfg *config.Config, queues *runner.Queues, sinks sinkSet, met
 
 // provideRegister provides what is known of the queues that are declared by the API. It looks from the start, so the first queues are
 // there soon after those of the files.
-func provideRegister(lc fx.Lifecycle, cfg *config.Config, rdb redis.UniversalClient, queues *runner.Queues, logger *slog.Logger) *declarations.Register {
+func provideRegister(lc fx.Lifecycle, cfg *config.Config, rdb redis.UniversalClient, queues *runner.Queues, metrics *telemetry.Metrics, logger *slog.Logger,
+) *declarations.Register {
 	known := declarations.New(declarations.Config{
 		Store: declared.New(rdb, cfg.Prefix, cfg.Redis.Timeout), IsUsed: func() bool { return queues.Config().IsDeclaredByAPI() },
-		IsReadOnly: cfg.Admin.ReadOnly, Logger: logger.With("instance", cfg.Instance),
+		IsReadOnly: cfg.Admin.ReadOnly, Lost: metrics.DeclarationsLost, Logger: logger.With("instance", cfg.Instance),
 	})
 	lc.Append(inBackground(known.Run))
 	return known

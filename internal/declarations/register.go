@@ -29,7 +29,9 @@ type Config struct {
 	IsUsed func() bool
 	// IsReadOnly is set for an instance that only reads, also after a loss.
 	IsReadOnly bool
-	Logger     *slog.Logger
+	// Lost counts a loss when it begins. It must not block.
+	Lost   func()
+	Logger *slog.Logger
 }
 
 // Register is what was declared, as far as this instance knows. Nothing is forgotten because Redis does not answer, or has lost it.
@@ -127,7 +129,7 @@ func (r *Register) merge(ctx context.Context) (declared.Set, time.Time, error) {
 	}
 }
 
-// tellLoss logs a loss when it begins.
+// tellLoss logs and counts a loss when it begins.
 func (r *Register) tellLoss(isLost bool, known declared.Set) {
 	r.mu.Lock()
 	isNews := isLost && !r.isLossTold
@@ -136,6 +138,7 @@ func (r *Register) tellLoss(isLost bool, known declared.Set) {
 	if !isNews {
 		return
 	}
+	r.config.Lost()
 	r.config.Logger.Warn("redis has lost declarations of queues: those that this instance knows count", "event", "declared_lost",
 		"queues", slices.Sorted(maps.Keys(known.Queues)), "put_back", !r.config.IsReadOnly)
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,7 @@ const patience = time.Minute
 // instances share a Redis of their own.
 type instances struct {
 	t      *testing.T
+	losses atomic.Int64 // that were counted, by all of them
 	server *testenv.Server
 	rdb    *redis.Client
 }
@@ -33,7 +35,7 @@ func newInstances(t *testing.T) *instances {
 	server := testenv.StartRedis(t)
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &instances{t, server, rdb}
+	return &instances{t: t, server: server, rdb: rdb}
 }
 
 // instance is one that looks by itself if it runs.
@@ -41,7 +43,7 @@ func (i *instances) instance(isReadOnly, runs bool) (*declarations.Register, *te
 	i.t.Helper()
 	log := &testenv.Log{}
 	r := declarations.New(declarations.Config{
-		Store: declared.New(i.rdb, "p", time.Second), IsUsed: func() bool { return true }, IsReadOnly: isReadOnly, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Store: declared.New(i.rdb, "p", time.Second), IsUsed: func() bool { return true }, IsReadOnly: isReadOnly, Lost: func() { i.losses.Add(1) }, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	if runs {
 		ctx, cancel := context.WithCancel(i.t.Context())
@@ -135,6 +137,7 @@ func TestLoss(t *testing.T) {
 		return strings.Count(oneLog.String()+otherLog.String(), "redis has lost declarations") > 0
 	}, patience, 10*time.Millisecond)
 	assert.Contains(t, oneLog.String()+otherLog.String(), "queues=[b] put_back=true")
+	assert.Positive(t, i.losses.Load())
 	i.knows(one, "b")
 	i.knows(other, "b")
 
@@ -191,6 +194,7 @@ func TestReadOnly(t *testing.T) {
 	i.knows(reader, "a", "b")
 	assert.Equal(t, []string{"b"}, i.stored())
 	assert.Equal(t, 1, strings.Count(log.String(), "redis has lost declarations"))
+	assert.EqualValues(t, 1, i.losses.Load(), "as long as it lasts, it is one")
 }
 
 // TestRedisIsAway: nothing is forgotten while Redis does not answer, and an instance that starts then has the queues when it is back.

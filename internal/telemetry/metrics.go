@@ -101,7 +101,7 @@ func New(version string) *Metrics {
 		m.levers.used, m.levers.budget, m.levers.full, m.reloads.all, m.reloads.last,
 		m.issuers.fetches, m.issuers.up, m.issuers.last,
 		m.servers.used, m.servers.limit, m.servers.calls, m.recurring.schedules, m.recurring.firings,
-		m.queues.info, m.queues.files,
+		m.queues.info, m.queues.files, m.queues.lost,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	for _, code := range []string{"unauthorized", "forbidden", "read_only", "rate_limited"} {

@@ -10,6 +10,7 @@ import (
 type queueMetrics struct {
 	info  *prometheus.GaugeVec
 	files prometheus.Gauge
+	lost  prometheus.Counter
 
 	mu    sync.Mutex
 	known map[string]bool
@@ -20,6 +21,9 @@ func newQueueMetrics() *queueMetrics {
 		info: gauges("queue_info", "Always 1, of each queue that this instance has; the labels tell whose it is.", "queue", "owner"),
 		files: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "queue_files_wrong", Help: "Queue files that are wrong: each counts as it was before, or has no queues.",
+		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace, Name: "declarations_lost_total", Help: "Times that Redis had lost queues declared by the API that this instance knew.",
 		}),
 		known: map[string]bool{},
 	}
@@ -94,3 +98,6 @@ func (m *Metrics) QueueInfo(queue, owner string) {
 
 // WrongQueueFiles notes how many queue files have problems.
 func (m *Metrics) WrongQueueFiles(n int) { m.queues.files.Set(float64(n)) }
+
+// DeclarationsLost counts a time that Redis had lost queues that were declared by the API.
+func (m *Metrics) DeclarationsLost() { m.queues.lost.Inc() }

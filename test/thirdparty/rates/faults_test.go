@@ -252,6 +252,16 @@ var faults = map[string]fault{
 		},
 		fires: []string{"DelaybridgeQueueFileWrong"},
 	},
+	"Redis loses what was declared by the API": {
+		with: func(f *fleet) { f.isDeclared = true },
+		strike: func(a *alarms) {
+			a.declare("carts", `{"sink": "events", "shards": 2}`, 2)
+			a.silent(4)
+			require.NoError(a.t, a.rdb.Del(a.t.Context(), a.prefix+":{queues}").Err())
+			a.shows("delaybridge_declarations_lost_total", exactly(1))
+		},
+		fires: []string{"DelaybridgeDeclarationsLost"},
+	},
 	"the database is away": {
 		with: func(f *fleet) {
 			outboxed(f)
@@ -373,6 +383,29 @@ func issued(f *fleet) {
 // issuer is the configuration of one, whose keys are there.
 func issuer(keys string) string {
 	return "issuers: {corp: {url: https://login.example.com, audiences: [bridge], " + keys + ", callers: ['sub=* viewer']}}"
+}
+
+// declare declares a queue of so many shards by the API, and waits until all bridges have it and poll it.
+func (f *fleet) declare(name, queue string, shards int) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodPut, "http://"+f.addresses["a"]+"/api/v1/declarations/"+name, strings.NewReader(queue))
+	require.NoError(f.t, err)
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(f.t, err)
+	require.NoError(f.t, response.Body.Close())
+	require.Equal(f.t, http.StatusCreated, response.StatusCode)
+	f.await(name+" is polled", func() bool {
+		held := 0
+		for bridge := range f.addresses {
+			page := f.page(bridge, "/metrics")
+			if !strings.Contains(page, `queue="`+name+`"} 1`) {
+				return false
+			}
+			held += strings.Count(page, `delaybridge_shard_waiting{queue="`+name+`"`)
+		}
+		return held == shards
+	})
 }
 
 // ownRedis gives the fleet a Redis that nobody else has.

@@ -56,6 +56,7 @@ type fleet struct {
 	auth          string // admin.auth of it; empty: nobody needs a credential
 	issuerKeys    string // the file with the keys of an issuer, where auth names one
 	teams         string // the folder of the queue files; empty: there are none
+	isDeclared    bool   // queues may be declared by the API
 	rdb           redis.UniversalClient
 	db            *sql.DB
 	js            jetstream.JetStream
@@ -110,6 +111,9 @@ drain_timeout: 5s
 `, f.prefix, instance, f.redis, f.keys, f.broker, f.auth)
 	if f.database != "" {
 		text += fmt.Sprintf("outbox: {driver: postgres, dsn: %q}\n", f.database)
+	}
+	if f.isDeclared {
+		text += "queue_files: {api: {}}\n"
 	}
 	if f.teams != "" {
 		text += fmt.Sprintf("queue_files: {teams: {files: [%q]}}\n", filepath.Join(f.teams, "*.yaml"))
