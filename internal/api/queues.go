@@ -29,6 +29,10 @@ func (q *queues) register() {
 		id: "sinks", method: http.MethodGet, path: "/sinks", roles: viewers,
 		summary: "Show which sinks are up, or why not, and which routes messages are parked for",
 	}, q.showSinks)
+	register(q.core, operation{
+		id: "usage", method: http.MethodGet, path: "/usage", roles: viewers,
+		summary: "Show what queues take of Redis and have published, each and by owner",
+	}, q.showUsage)
 }
 
 // SinkView is a sink as it is now.
@@ -117,6 +121,17 @@ func (q *queues) showQueue(ctx context.Context, in *QueueParam) (*queueOutput, e
 		return nil, err
 	}
 	return &queueOutput{look.Detail(last.view(in.Queue), q.config.Rules(in.Queue), q.config.Rooms(in.Queue))}, nil
+}
+
+type usageOutput struct{ Body operate.Usage }
+
+func (q *queues) showUsage(ctx context.Context, _ *struct{}) (*usageOutput, error) {
+	last := q.view.look(ctx)
+	var looks []*operate.Look
+	for _, name := range namesOf(ctx, last.queues) {
+		looks = append(looks, last.looks[name])
+	}
+	return &usageOutput{operate.ViewUsage(looks)}, nil
 }
 
 type sinksOutput struct {

@@ -278,7 +278,7 @@ func TestNothingIsZero(t *testing.T) {
 	}, patience, tick)
 	for field, value := range queue {
 		switch field {
-		case "name", "sink", "owner", "contacts", "error": // The configuration has them.
+		case "name", "sink", "owner", "contacts", "source", "error": // The configuration has them.
 		case "paused", "losses":
 			assert.Nil(t, value, field)
 		default:
@@ -288,6 +288,12 @@ func TestNothingIsZero(t *testing.T) {
 	sink := all["sinks"].([]any)[0].(map[string]any)
 	assert.Nil(t, sink["routes"])
 	assert.Equal(t, []any{s.queue.Name()}, sink["unknown"])
+	usage := s.call("GET", "/usage", nil).is(http.StatusOK)
+	assert.Empty(t, usage["total"])
+	owner := usage["owners"].([]any)[0].(map[string]any)
+	assert.Len(t, owner, 2, "its name and its queues: %v", owner)
+	used := owner["queues"].([]any)[0].(map[string]any)
+	assert.Equal(t, map[string]any{"name": s.queue.Name(), "error": queue["error"]}, used)
 	assert.NotEqual(t, http.StatusOK, s.call("GET", "/queues/QUEUE", nil).status)
 	assert.NotEqual(t, http.StatusOK, s.call("GET", "/queues/QUEUE/shards", nil).status)
 	assert.NotEqual(t, http.StatusOK, s.call("GET", "/instances", nil).status)

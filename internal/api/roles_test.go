@@ -26,7 +26,7 @@ var mayCall = map[string]string{
 	"get":          "producer viewer operator",
 	"setRecurring": "producer operator", "deleteRecurring": "producer operator", "pauseRecurring": "producer operator", "resumeRecurring": "producer operator",
 	"recurring": "producer viewer operator", "recurrings": "producer viewer operator",
-	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "shards": "viewer operator",
+	"list": "viewer operator", "overview": "viewer operator", "queue": "viewer operator", "sinks": "viewer operator", "usage": "viewer operator", "shards": "viewer operator",
 	"inlets": "viewer operator", "instances": "viewer operator", "forecast": "viewer operator", "demand": "viewer operator", "audit": "viewer operator", "events": "viewer operator",
 	"declarations": "viewer operator", "declaration": "viewer operator", "declare": "operator", "deleteDeclaration": "operator",
 	"logLevel": "viewer operator", "setLogLevel": "operator",

@@ -60,7 +60,7 @@ func newAgreement(t *testing.T, durability string) *agreement {
 	allowing, err := config.Parse([]byte("{sinks: {events: {type: nats, url: 'nats://127.0.0.1:1'}}, queue_files: {api: {}}}"), nil)
 	require.NoError(t, err)
 	register := declarations.New(declarations.Config{
-		Store: declared.New(f.rdb, all.Prefix, time.Second), IsUsed: func() bool { return true }, Logger: slog.New(slog.DiscardHandler),
+		Store: declared.New(f.rdb, all.Prefix, time.Second), IsUsed: func() bool { return true }, Lost: func() {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	a, err := api.New(api.Config{
 		Declarations: &operate.Declarations{
@@ -205,6 +205,7 @@ type query struct{ path, command, from string }
 var queriesOfBoth = []query{
 	{"/queues/orders", "stats orders", ""},
 	{"/queues/orders", "top orders --count 2 --every 10ms", "the last"},
+	{"/usage", "usage orders", ""},
 	{"/queues/orders/shards", "shards list --queue orders", "shards"},
 	{"/queues/orders/messages", "list --queue orders", "messages"},
 	{"/queues/orders/messages?tag=vip", "list --queue orders --tag vip", "messages"},

@@ -68,6 +68,7 @@ var lookingTrials = []trial{
 	{command: "shards list", args: "QUEUE"},
 	{command: "forecast", args: "QUEUE"},
 	{command: "stats", args: "-c FILE orders --over 0s"},
+	{command: "usage", args: "-c FILE"},
 	{command: "top", args: "-c FILE orders --count 1"},
 	{command: "verify", args: "-c FILE orders"},
 	{command: "config validate", args: "-c FILE"},

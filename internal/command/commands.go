@@ -41,6 +41,7 @@ type messageCommands struct {
 // queueCommands are about a queue as a whole.
 type queueCommands struct {
 	Stats    statsCommand    `cmd:"" help:"Show what queues hold, and how fast they are."`
+	Usage    usageCommand    `cmd:"" help:"Show what queues take and have published, each and by owner."`
 	Top      topCommand      `cmd:"" help:"Repeat the same, in place."`
 	Verify   verifyCommand   `cmd:"" help:"Check that all that a queue holds is consistent, and repair it."`
 	Forecast forecastCommand `cmd:"" help:"Show how many messages fall due when."`

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -16,7 +17,7 @@ type completionCommand struct {
 }
 
 func (completionCommand) Help() string {
-	return `It completes queues of the file that --config or DELAYBRIDGE_CONFIG names.
+	return `It completes queues of the file that --config or DELAYBRIDGE_CONFIG names, and declared ones of the bridge that --url or that file names.
 
 Example:
 
@@ -82,15 +83,15 @@ type commandLine struct {
 	node    *kong.Node
 	pending *kong.Flag // the value of it is next
 	file    string     // of --config
-	args    int        // how many arguments the command has
+	asked   apiFlags
+	args    int // how many arguments the command has
 }
 
 // take continues after a word.
 func (l *commandLine) take(word string) {
 	if flag := l.pending; flag != nil {
-		if l.pending = nil; flag.Name == "config" {
-			l.file = word
-		}
+		l.pending = nil
+		l.set(flag, word)
 		return
 	}
 	if strings.HasPrefix(word, "-") {
@@ -100,8 +101,8 @@ func (l *commandLine) take(word string) {
 		case flag == nil || flag.IsBool():
 		case !hasValue:
 			l.pending = flag
-		case flag.Name == "config":
-			l.file = value
+		default:
+			l.set(flag, value)
 		}
 		return
 	}
@@ -112,6 +113,18 @@ func (l *commandLine) take(word string) {
 		}
 	}
 	l.args++
+}
+
+// set takes the value of a flag.
+func (l *commandLine) set(flag *kong.Flag, value string) {
+	switch flag.Name {
+	case "config":
+		l.file = value
+	case "url":
+		l.asked.URL = value
+	case "token-file":
+		l.asked.TokenFile = value
+	}
 }
 
 // next are the words that may be here and begin so.
@@ -143,23 +156,52 @@ func (l *commandLine) values(v *kong.Value) []string {
 	if v.Enum != "" {
 		return v.EnumSlice()
 	}
-	if v.Name == "queue" {
+	switch {
+	case v.Name == "queue":
 		return l.queues()
+	case l.node.Parent != nil && l.node.Parent.Name == "queues" && v.Name == "name":
+		return l.declared()
 	}
 	return nil
 }
 
-// queues are those of the configuration; none if it is not right.
-func (l *commandLine) queues() []string {
-	file := l.file
-	if file == "" {
-		for _, variable := range l.environ {
-			if value, ok := strings.CutPrefix(variable, configVariable+"="); ok {
-				file = value
-			}
+// completionPatience is how long somebody who completes a word waits for a bridge.
+const completionPatience = 2 * time.Second
+
+// declared are the queues that were declared by the API; none if no bridge tells.
+func (l *commandLine) declared() (names []string) {
+	flags := bridgeFlags{Config: l.configFile(), apiFlags: l.asked, Timeout: completionPatience}
+	call, err := flags.connect(l.program)
+	if err != nil {
+		return nil
+	}
+	all, err := declarationsOf(call)
+	if err != nil {
+		return nil
+	}
+	for _, d := range all {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// configFile is the one that the words or the environment name.
+func (l *commandLine) configFile() string {
+	if l.file != "" {
+		return l.file
+	}
+	file := ""
+	for _, variable := range l.environ {
+		if value, ok := strings.CutPrefix(variable, configVariable+"="); ok {
+			file = value
 		}
 	}
-	cfg, err := config.Load(file, l.environ)
+	return file
+}
+
+// queues are those of the configuration; none if it is not right.
+func (l *commandLine) queues() []string {
+	cfg, err := config.Load(l.configFile(), l.environ)
 	if err != nil {
 		return nil
 	}

@@ -61,6 +61,18 @@ func TestQueuesCommands(t *testing.T) {
 	assert.Equal(t, exitUsage, o.code)
 	assert.Contains(t, o.stderr, "give --url")
 
+	complete := func(words ...string) string {
+		t.Helper()
+		o := bridge(t, "", append([]string{"__complete", "--", "queues"}, words...)...)
+		require.Equal(t, exitDone, o.code, o.stderr)
+		return o.stdout
+	}
+	assert.Equal(t, "bills\nrefunds\n", complete("show", "--url", a.server.URL, ""))
+	assert.Equal(t, "refunds\n", complete("delete", "--keep-messages", "--url="+a.server.URL, "r"))
+	assert.Empty(t, complete("show", "--url", a.server.URL, "bills", ""), "it has one argument")
+	assert.Empty(t, complete("show", "--url", "http://127.0.0.1:1", ""), "no bridge answers")
+	assert.Empty(t, complete("show", ""), "there is none to ask")
+
 	assert.Equal(t, outcome{exitDone, "deleted refunds\n", ""}, queues("", "delete", "refunds"))
 	assert.Equal(t, "deleted", queues("", "delete", "bills", "-o", "json").object(t)["status"])
 }
@@ -102,7 +114,7 @@ func TestDeclaredQueues(t *testing.T) {
 	}
 	const bills = "owner: payments\nqueues: {pay-bills: {sink: events}}"
 	assert.Equal(t, outcome{exitDone, "created pay-bills\n", ""}, queues(bills, "apply", "-f", "-"))
-	assert.Contains(t, p.await("configuration reloaded"), `"added":["pay-bills"]`)
+	assert.Contains(t, p.await("configuration reloaded"), `"added":["pay-bills"],"removed":[],"restarted":[]`)
 	assert.Contains(t, other.await("configuration reloaded"), `"added":["pay-bills"]`)
 	assert.Contains(t, page(t, otherAddr, "/api/v1/queues/pay-bills"), `"owner":"payments"`)
 	schedule("a", "0s")

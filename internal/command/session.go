@@ -158,7 +158,7 @@ func (s *session) choose(cfg *config.Config, name string) (err error) {
 		return err
 	}
 	s.Queue = &operate.Queue{
-		Name: name, Sink: s.config.Sink, Owner: s.config.Owner, Contacts: s.config.Contacts, Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation()),
+		Name: name, Sink: s.config.Sink, Owner: s.config.Owner, Contacts: s.config.Contacts, File: cfg.QueueFile(name), Store: store.New(s.rdb, cfg.Prefix, name).WithDurability(s.config.Confirmation()),
 	}
 	s.Clients, err = cfg.Clients(s.rdb, name, s.keys, delay.WithTimeout(answerPatience))
 	return err

@@ -26,7 +26,7 @@ func tools(t *testing.T, options Options, ask Ask) *Tools {
 
 // What a model may ask, and what it may change with Write.
 const (
-	reads  = "audit declaration declarations forecast get inlets instances job jobs list overview queue recent recurring recurrings shards sinks"
+	reads  = "audit declaration declarations forecast get inlets instances job jobs list overview queue recent recurring recurrings shards sinks usage"
 	writes = "acknowledgeLosses cancel cancelAll deleteRecurring pause pauseRecurring publishNow purgeAll redriveAll reschedule rescheduleAll resume resumeRecurring stopJob"
 )
 

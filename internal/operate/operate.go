@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/delaybridge/delaybridge/delay"
+	"github.com/delaybridge/delaybridge/internal/config"
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/store"
 	"github.com/delaybridge/delaybridge/internal/engine/store/inspect"
@@ -28,10 +29,25 @@ type Queue struct {
 	// Owner and Contacts say who it belongs to, and where they are reached; they may be empty.
 	Owner    string
 	Contacts []string
+	// File is the file that declares it, as [config.Config.QueueFile] has it.
+	File string
+	// Since is when the instance took it as it is; zero for one that is no instance.
+	Since time.Time
 
 	Store *store.Queue
 	// Clients are the SDK's clients of the queue, one for each policy.
 	Clients map[delay.Conflict]*delay.Client
+}
+
+// source is what kind of file declares it, and which queue file.
+func (q *Queue) source() (kind, file string) {
+	switch q.File {
+	case "":
+		return "main", ""
+	case config.DeclaredAs(q.Name):
+		return "api", ""
+	}
+	return "file", q.File
 }
 
 // Admin is what the store has for operators.

@@ -17,6 +17,9 @@ type QueueView struct {
 	// Owner and Contacts are as configured.
 	Owner    string   `json:"owner,omitempty" doc:"Who it belongs to; absent if nobody has said so."`
 	Contacts []string `json:"contacts,omitempty" doc:"Where the owner is reached."`
+	Source   string   `json:"source" enum:"main,file,api" doc:"Where it is declared: in the main configuration file, in a queue file, or by the API."`
+	File     string   `json:"file,omitempty" doc:"The queue file."`
+	Since    string   `json:"in_force_since,omitempty" format:"date-time" doc:"Since when the instance that was asked has it with these settings, by its clock."`
 	Shards   *int     `json:"shards,omitempty" doc:"Absent, like all figures, if it is not known: see error."`
 	// Held is less than Shards where no instance polls some of them.
 	Held      *int         `json:"held,omitempty" doc:"How many of the shards an instance polls."`
@@ -120,11 +123,12 @@ type Look struct {
 	// Err is why the figures are not known.
 	Err error
 
-	// carried is for how many looks Bytes was not measured.
+	// mean is what a waiting message has; negative if that is not known. carried is for how many looks it was not measured.
+	mean    float64
 	carried int
 }
 
-// measuredEvery is how many looks have the same Bytes, which cost more than all else.
+// measuredEvery is how many looks have the same mean, which costs more than all else.
 const measuredEvery = 10
 
 // LookAt looks at all queues at once, each for its own timeout: one whose Redis does not
@@ -134,9 +138,9 @@ func LookAt(ctx context.Context, queues []*Queue, before []*Look, timeout time.D
 	looks := make([]*Look, len(queues))
 	var looking sync.WaitGroup
 	for i, q := range queues {
-		looks[i] = &Look{Queue: q, Bytes: -1}
-		if before != nil && before[i] != nil && before[i].Bytes >= 0 && before[i].carried+1 < measuredEvery {
-			looks[i].Bytes, looks[i].carried = before[i].Bytes, before[i].carried+1
+		looks[i] = &Look{Queue: q, Bytes: -1, mean: -1}
+		if before != nil && before[i] != nil && before[i].mean > 0 && before[i].carried+1 < measuredEvery { // Where nothing waited it is 0, and costs nothing.
+			looks[i].mean, looks[i].carried = before[i].mean, before[i].carried+1
 		}
 		looking.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -152,12 +156,17 @@ func (l *Look) look(ctx context.Context) {
 	admin := l.Queue.Admin()
 	l.QueueStats, l.Err = admin.StatsOfAll(ctx)
 	l.At, l.Sum = time.Now(), l.QueueStats.Sum()
-	if l.Err != nil || l.Bytes >= 0 {
+	if l.Err != nil {
 		return
 	}
-	if sizes, err := admin.SampleSizes(ctx, &l.QueueStats); err == nil {
-		l.Bytes = sizes.Mean * float64(l.Sum.Waiting)
+	if l.mean < 0 {
+		sizes, err := admin.SampleSizes(ctx, &l.QueueStats)
+		if err != nil {
+			return
+		}
+		l.mean = sizes.Mean
 	}
+	l.Bytes = l.mean * float64(l.Sum.Waiting)
 }
 
 // RatesSince are the rates since an earlier look; nil if they are not known.
@@ -170,7 +179,8 @@ func (l *Look) RatesSince(before *Look) *Rates {
 
 // View is the queue as programs see it.
 func (l *Look) View(rates *Rates, lateness *Lateness) QueueView {
-	v := QueueView{Name: l.Queue.Name, Sink: l.Queue.Sink, Owner: l.Queue.Owner, Contacts: l.Queue.Contacts}
+	v := QueueView{Name: l.Queue.Name, Sink: l.Queue.Sink, Owner: l.Queue.Owner, Contacts: l.Queue.Contacts, Since: Stamp(l.Queue.Since)}
+	v.Source, v.File = l.Queue.source()
 	if l.Err != nil {
 		v.Error = Classify(l.Err).Detail
 		return v

@@ -204,9 +204,16 @@ func (q *queue) left(ctx context.Context) []any {
 func (set *Queues) show() {
 	used := map[string]*operate.Queue{}
 	for name, p := range set.places {
-		if q := p.newest(); q != nil {
-			used[name] = q.used
+		q := p.newest()
+		if q == nil {
+			continue
 		}
+		if file := set.config.Config.QueueFile(name); file != q.used.File { // Another file may declare the same.
+			next := *q.used
+			next.File, next.Since = file, time.Now()
+			q.used = &next
+		}
+		used[name] = q.used
 	}
 	set.used.Store(&used)
 }

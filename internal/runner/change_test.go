@@ -77,6 +77,31 @@ func third(p *process) *inspect.Admin {
 	return inspect.NewAdmin(store.New(p.rdb, p.config.Prefix, "third"))
 }
 
+// TestSourceOfAQueue: the API sees which file declares a queue, and since when it is so, also where another file takes the name and changes nothing else.
+func TestSourceOfAQueue(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t, testenv.Redis(t), "", "")
+	p.Start(t.Context())
+	began := time.Now()
+	assert.Empty(t, p.Used()["orders"].File)
+	assert.WithinDuration(t, began, p.Used()["orders"].Since, patience)
+	cfg := *p.with("")
+	cfg.QueueFiles = map[string]config.QueueFiles{config.APISection: {MaxQueues: 1, MaxShards: 2}}
+	declared := cfg.With(cfg.Declare(map[string]string{"third": `{"shards": 2, "sink": "events"}`}))
+	require.Empty(t, declared.FileErrors())
+	p.change(declared)
+	before := p.Used()["third"]
+	assert.Equal(t, "api:third", before.File)
+	p.change(p.with("sink: events"))
+	assert.Empty(t, p.Used()["third"].File)
+	assert.True(t, p.Used()["third"].Since.After(before.Since))
+	assert.Equal(t, before.Store, p.Used()["third"].Store, "it has not started again")
+	before = p.Used()["third"]
+	p.change(p.with("sink: events, rate: {messages: 100}"))
+	assert.True(t, p.Used()["third"].Since.After(before.Since))
+	require.NoError(t, p.Stop(t.Context()))
+}
+
 // next is what a broker gets next, besides canaries.
 func next(t *testing.T, b *broker) string {
 	t.Helper()

@@ -86,7 +86,7 @@ func newQueue(all Config, set *Queues, name string) (*queue, error) {
 		return nil, err
 	}
 	q.used = &operate.Queue{
-		Name: name, Sink: cfg.Sink, Owner: cfg.Owner, Contacts: cfg.Contacts, Clients: clients,
+		Name: name, Sink: cfg.Sink, Owner: cfg.Owner, Contacts: cfg.Contacts, Since: time.Now(), Clients: clients,
 		// It shares no pipelines with the pollers.
 		Store: store.NewWithTimeout(all.Redis, all.Config.Prefix, name, all.Config.Redis.Timeout).WithDurability(cfg.Confirmation()),
 	}
@@ -260,7 +260,7 @@ func (q *queue) change(cfg *config.Queue) {
 	q.changing.Lock()
 	defer q.changing.Unlock()
 	used := *q.used
-	used.Owner, used.Contacts = cfg.Owner, cfg.Contacts
+	used.Owner, used.Contacts, used.Since = cfg.Owner, cfg.Contacts, time.Now()
 	q.used = &used
 	q.follow(cfg)
 	if p := q.poller.Load(); p != nil {

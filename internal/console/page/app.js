@@ -12,13 +12,14 @@ import * as jobs from './pages/jobs.js';
 import * as message from './pages/message.js';
 import * as messages from './pages/messages.js';
 import * as overview from './pages/overview.js';
+import * as owners from './pages/owners.js';
 import * as queue from './pages/queue.js';
 import * as recurring from './pages/recurring.js';
 import * as sinks from './pages/sinks.js';
 import { begin, finish, forget, issuers, leave as signOut } from './signin.js';
 
-const pages = { '': overview, queue, messages, message, dead, recurring, jobs, sinks, inlets, instances, audit, find };
-const shownInNav = ['', 'sinks', 'inlets', 'jobs', 'instances', 'audit'];
+const pages = { '': overview, queue, messages, message, dead, recurring, jobs, sinks, inlets, owners, instances, audit, find };
+const shownInNav = ['', 'owners', 'sinks', 'inlets', 'jobs', 'instances', 'audit'];
 const main = document.getElementById('main');
 let leave = new AbortController();
 

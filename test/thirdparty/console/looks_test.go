@@ -268,7 +268,7 @@ func (w *world) works() {
 var pages = map[string]string{
 	"": "main:has(figure:nth-child(3) svg) tbody tr", "queue": "main:has(svg) section:last-of-type tbody tr", "messages": "main tbody tr", "message": "main ol.story", "dead": "main tbody tr",
 	"sinks": "main tbody tr", "instances": "main tbody tr", "audit": "main tbody tr", "find": "main tbody tr", "jobs": "main tbody tr",
-	"recurring": "main tbody tr:nth-child(2)", "inlets": "main tbody tr:nth-child(2)",
+	"recurring": "main tbody tr:nth-child(2)", "inlets": "main tbody tr:nth-child(2)", "owners": "main section:last-of-type tbody tr",
 }
 
 // openBusy shows a page of a busy world, and waits until it is drawn.

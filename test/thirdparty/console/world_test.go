@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type world struct {
 // setting is what a world is made of; what is empty is as usual.
 type setting struct {
 	admin, queue string // more of these sections of the configuration
+	queueFiles   string // the section of that name
 	redis, nats  string // URLs
 	options      []delay.Option
 	hasInlet     bool // "asked", see world.ask
@@ -72,8 +74,9 @@ queues: {orders: {shards: 2, sink: events%s}}
 sinks: {events: {type: nats, url: %q}}
 inlets: %s
 admin: {listen: "127.0.0.1:0"%s}
+queue_files: {%s}
 drain_timeout: 5s
-`, prefix, s.redis, s.queue, s.nats, inlets, s.admin), nil)
+`, prefix, s.redis, s.queue, s.nats, inlets, s.admin, s.queueFiles), nil)
 	require.NoError(t, err)
 	rdb, err := cfg.Redis.Open("test")
 	require.NoError(t, err)
@@ -88,7 +91,10 @@ drain_timeout: 5s
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	go func() { ended <- app.Run(ctx, cfg, logger, app.AdminListener(listener)) }()
+	again := func(inForce *config.Config) (*config.Config, error) { return inForce, nil }
+	go func() {
+		ended <- app.Run(ctx, cfg, logger, app.AdminListener(listener), app.Reload(make(chan os.Signal), again))
+	}()
 	t.Cleanup(func() {
 		cancel()
 		assert.NoError(t, <-ended)

@@ -119,6 +119,12 @@ func (a *Admin) Used(ctx context.Context) (int64, error) {
 	return m.used, err
 }
 
+// UsedBy is what [Admin.Used] counts for so many messages whose stored texts have that many bytes on average.
+func UsedBy(messages int64, mean float64) int64 { return messages * takenBy(mean) }
+
+// takenBy is about how many bytes a message takes.
+func takenBy(mean float64) int64 { return int64(mean) + messageOverhead }
+
 // measurement is how much memory a queue takes.
 type measurement struct {
 	live       []int64 // messages of each shard without the dead ones
@@ -139,7 +145,6 @@ func (a *Admin) measure(ctx context.Context, shards []keys.Shard) (m measurement
 		all += c.live.Val() + c.dead.Val()
 	}
 	size, err := a.sampleSizes(ctx, shards, m.live)
-	m.each = int64(size.Mean) + messageOverhead
-	m.used = all * m.each
+	m.each, m.used = takenBy(size.Mean), UsedBy(all, size.Mean)
 	return m, err
 }

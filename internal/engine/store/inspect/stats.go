@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -214,6 +215,21 @@ func (s *QueueStats) Sum() ShardStats {
 	}
 	sum.Routes = s.routes()
 	return sum
+}
+
+// Counted returns the scripts' counters since the queue was made, by name, those of dropped shards included. It is nil if a shard
+// in use has none: Redis has lost it, or it was dropped after the layout was read.
+func (s *QueueStats) Counted() map[string]int64 {
+	counted := maps.Clone(s.Layout.Retired)
+	for i := range s.Shards[:s.Layout.InUse()] {
+		if s.Shards[i].Epoch == "" {
+			return nil
+		}
+	}
+	for name, n := range s.Sum().Counters {
+		counted[name] += n
+	}
+	return counted
 }
 
 // MadeAt returns when the oldest shard of the queue was made: before that there was no
