@@ -208,11 +208,7 @@ func (set *Queues) show() {
 		if q == nil {
 			continue
 		}
-		if file := set.config.Config.QueueFile(name); file != q.used.File { // Another file may declare the same.
-			next := *q.used
-			next.File, next.Since = file, time.Now()
-			q.used = &next
-		}
+		q.declaredIn(set.config.Config.QueueFile(name))
 		used[name] = q.used
 	}
 	set.used.Store(&used)

@@ -268,6 +268,16 @@ func (q *queue) change(cfg *config.Queue) {
 	}
 }
 
+// declaredIn notes which file declares the queue. Another one may come to declare the same, which changes nothing else.
+func (q *queue) declaredIn(file string) {
+	if file == q.used.File {
+		return
+	}
+	used := *q.used
+	used.File, used.Since = file, time.Now()
+	q.used = &used
+}
+
 // follow stores the configuration in force, and tells the metrics.
 func (q *queue) follow(cfg *config.Queue) {
 	q.inForce.Store(cfg)
