@@ -165,7 +165,7 @@ format: $(LINT) ## Format all Go files.
 
 tools: $(LINT) ## Install the pinned linter into .cache/bin.
 
-provision: ## Install missing system packages; fetch Kafka and ElasticMQ, build nats-server.
+provision: ## Install missing system packages; fetch Kafka and ElasticMQ, build nats-server and Pub/Sub's.
 	@scripts/provision.sh
 	@go run ./test/services -fetch
 

@@ -74,6 +74,7 @@ type Broker string
 const (
 	Kafka    Broker = "kafka"
 	NATS     Broker = "nats"
+	PubSub   Broker = "pubsub"
 	RabbitMQ Broker = "rabbitmq"
 	Redis    Broker = "redis" // Streams
 	SQS      Broker = "sqs"

@@ -17,6 +17,7 @@ type Sink string
 const (
 	Kafka    = Sink(message.Kafka)
 	NATS     = Sink(message.NATS)
+	PubSub   = Sink(message.PubSub)
 	RabbitMQ = Sink(message.RabbitMQ)
 	Redis    = Sink(message.Redis) // Streams
 	SQS      = Sink(message.SQS)

@@ -83,7 +83,7 @@ func checkText(args []string) error {
 func newParser(p *program, name string) (*kong.Kong, error) {
 	parser, err := kong.New(&commands{},
 		kong.Name(name),
-		kong.Description("Delivers messages to Kafka, RabbitMQ, NATS, Redis Streams, SQS or webhooks when they are due, unless they are cancelled."),
+		kong.Description("Delivers messages to Kafka, RabbitMQ, NATS, Redis Streams, SQS, Pub/Sub or webhooks when they are due, unless they are cancelled."),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Help(printHelp),
 		kong.Writers(p.stdout, p.stderr),

@@ -9,6 +9,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/kafka"
 	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/sinks/nats"
+	"github.com/delaybridge/delaybridge/internal/sinks/pubsub"
 	"github.com/delaybridge/delaybridge/internal/sinks/rabbitmq"
 	"github.com/delaybridge/delaybridge/internal/sinks/redis"
 	"github.com/delaybridge/delaybridge/internal/sinks/source"
@@ -32,6 +33,7 @@ type Sink struct {
 type Kinds struct {
 	Kafka    kafka.Config    `yaml:",inline" only:"kafka"`
 	NATS     nats.Config     `yaml:",inline" only:"nats"`
+	PubSub   pubsub.Config   `yaml:",inline" only:"pubsub"`
 	RabbitMQ rabbitmq.Config `yaml:",inline" only:"rabbitmq"`
 	Redis    redis.Config    `yaml:",inline" only:"redis"`
 	SQS      sqs.Config      `yaml:",inline" only:"sqs"`

@@ -16,8 +16,8 @@ import (
 // TestCodesAreInTheHandbook: whoever makes a finding says in docs/check.md what it is.
 func TestCodesAreInTheHandbook(t *testing.T) {
 	t.Parallel()
-	inCode := regexp.MustCompile(`"((?:redis|sentinel|queue|kafka|nats|rabbitmq|sqs|webhook|outbox|admin|sink|inlet|issuer|clock|file|tls)_[a-z_]+)"|Code: +"([a-z_]+)"`)
-	inDocs := regexp.MustCompile("`((?:redis|sentinel|queue|kafka|nats|rabbitmq|sqs|webhook|outbox|admin|sink|inlet|issuer|clock|file|tls)_[a-z_]+|certificate|late|timeouts)`")
+	inCode := regexp.MustCompile(`"((?:redis|sentinel|queue|kafka|nats|rabbitmq|pubsub|sqs|webhook|outbox|admin|sink|inlet|issuer|clock|file|tls)_[a-z_]+)"|Code: +"([a-z_]+)"`)
+	inDocs := regexp.MustCompile("`((?:redis|sentinel|queue|kafka|nats|rabbitmq|pubsub|sqs|webhook|outbox|admin|sink|inlet|issuer|clock|file|tls)_[a-z_]+|certificate|late|timeouts)`")
 	known := map[string]bool{"sentinel_unreachable": true, "sentinel_tls": true} // Made of Redis' codes.
 	for _, pattern := range []string{
 		"*.go", "../check/*.go", "../fit/*.go", "../outbox/table/fitness.go", "../sinks/*/check*.go", "../sinks/rabbitmq/manage*.go",

@@ -114,6 +114,7 @@ func guaranteesTable(t *testing.T) string {
 		{"NATS", "internal/sinks/nats"},
 		{"Redis Streams", "internal/sinks/redis"},
 		{"Amazon SQS", "internal/sinks/sqs"},
+		{"Google Pub/Sub", "internal/sinks/pubsub"},
 		{"webhooks", "internal/sinks/webhook"},
 	}
 	left := make([]map[string]string, len(brokers))

@@ -95,7 +95,8 @@ func choose(only string) ([]starter, error) {
 
 func fetchAll(ctx context.Context) error {
 	_, natsErr := service.NATSBinary(ctx)
-	return errors.Join(natsErr, service.FetchKafka(ctx), service.FetchSQS(ctx))
+	_, pubsubErr := service.PubSubBinary(ctx)
+	return errors.Join(natsErr, pubsubErr, service.FetchKafka(ctx), service.FetchSQS(ctx))
 }
 
 func run(ctx context.Context, wanted []starter, command []string) error {

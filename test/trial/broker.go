@@ -52,6 +52,8 @@ func StartBroker(ctx context.Context, name, properties string) (Broker, error) {
 		return startNATS(ctx)
 	case "rabbitmq":
 		return startRabbitMQ(ctx)
+	case "pubsub":
+		return startPubSub(ctx)
 	case "redis":
 		return startStreams(ctx)
 	case "sqs":

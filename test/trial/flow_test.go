@@ -141,7 +141,7 @@ func load(w *trial.World, ids string, count int, window time.Duration) trial.Loa
 func TestFlow(t *testing.T) {
 	t.Parallel()
 	brokers := []string{"nats", "rabbitmq", "kafka", "redis"}
-	for _, broker := range size(brokers, append(brokers, "sqs")) {
+	for _, broker := range size(brokers, append(brokers, "sqs", "pubsub")) {
 		t.Run(broker, func(t *testing.T) {
 			w := newWorld(t, trial.Options{Broker: broker, Shards: size(4, 8), Redis: persistent()})
 			consume(t, w)

@@ -82,6 +82,7 @@ func TestCheckTopic(t *testing.T) {
 	for sink, topics := range map[message.SinkType][2]string{
 		message.Kafka:    {"orders.v1", "orders/v1"},
 		message.NATS:     {"orders.v1", "orders.*"},
+		message.PubSub:   {"Orders_v-1.a~+%", "projects/p/topics/orders"},
 		message.RabbitMQ: {"orders #*", ""},
 		message.SQS:      {"Orders_v-1.fifo", "orders.v1"},
 		"another":        {"any thing", strings.Repeat("x", 256)},
@@ -94,6 +95,13 @@ func TestCheckTopic(t *testing.T) {
 	for _, name := range []string{".fifo", "orders.fifo.fifo", "orders.FIFO", "order/1", strings.Repeat("x", 81)} {
 		require.Error(t, message.CheckTopic(message.SQS, name), name)
 	}
+	for _, name := range []string{"ab", "1st", "google", "order 1", "größe", strings.Repeat("x", 256)} {
+		require.Error(t, message.CheckTopic(message.PubSub, name), name)
+	}
+	require.NoError(t, message.CheckTopic(message.PubSub, strings.Repeat("x", 255)))
+	require.ErrorContains(t, message.CheckHeader(message.PubSub, "googclient", "1"), "Google's own")
+	require.NoError(t, message.CheckHeader(message.PubSub, "baggage", strings.Repeat("v", 1024)))
+	require.ErrorContains(t, message.CheckHeader(message.PubSub, "baggage", strings.Repeat("v", 1025)), `header "baggage": its value has 1025 bytes, a value for pubsub at most 1024`)
 	require.NoError(t, message.CheckTopic(message.SQS, strings.Repeat("x", 75)+".fifo"))
 }
 

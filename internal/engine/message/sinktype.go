@@ -13,6 +13,7 @@ type SinkType string
 const (
 	Kafka    SinkType = "kafka"
 	NATS     SinkType = "nats"
+	PubSub   SinkType = "pubsub"
 	RabbitMQ SinkType = "rabbitmq"
 	Redis    SinkType = "redis" // Streams
 	SQS      SinkType = "sqs"
@@ -25,6 +26,7 @@ type rule struct {
 	topic   func(topic string) string // the limit that a topic exceeds, or ""; nil: none
 	refused string                    // characters that no header's name may have
 	header  func(name string) string  // the limit that a header's name exceeds, or ""; nil: none
+	value   int                       // a header's value, in bytes; 0: no limit of its own
 }
 
 // separators are the characters that no name of a header has in HTTP (RFC 9110), besides those that no broker takes.
@@ -34,6 +36,7 @@ var rules = map[SinkType]rule{
 	Kafka: {longest: 249, topic: kafkaTopic},
 	// nats.go does not send names with the separators of RFC 9110.
 	NATS:     {topic: natsSubject, refused: separators},
+	PubSub:   {topic: pubsubTopic, header: pubsubHeader, value: 1024},
 	RabbitMQ: {},
 	Redis:    {},
 	SQS:      {longest: 80, topic: sqsQueue},
@@ -67,6 +70,27 @@ func natsSubject(subject string) string {
 	default:
 		return ""
 	}
+}
+
+const googleOwn = "goog"
+
+func pubsubTopic(topic string) string {
+	isLetter := topic[0]|0x20 >= 'a' && topic[0]|0x20 <= 'z'
+	switch {
+	case len(topic) < 3 || !isLetter || strings.Trim(topic, plainBytes+"~+%") != "":
+		return "a topic of Pub/Sub has 3 to 255 of A-Z a-z 0-9 - . _ ~ + %, the first a letter; the project is the sink's"
+	case strings.HasPrefix(topic, googleOwn):
+		return "a topic of Pub/Sub that begins with goog is Google's own"
+	default:
+		return ""
+	}
+}
+
+func pubsubHeader(name string) string {
+	if strings.HasPrefix(name, googleOwn) {
+		return "an attribute of Pub/Sub that begins with goog is Google's own"
+	}
+	return ""
 }
 
 func sqsQueue(name string) string {

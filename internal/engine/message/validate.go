@@ -155,6 +155,9 @@ func CheckHeader(sink SinkType, name, value string) error {
 			return &InvalidError{Field: "header", Value: name, Limit: limit}
 		}
 	}
+	if rule.value > 0 && len(value) > rule.value {
+		return &InvalidError{Field: "header", Value: name, Limit: fmt.Sprintf("its value has %d bytes, a value for %s at most %d", len(value), sink, rule.value)}
+	}
 	if !utf8.ValidString(value) || hasControl(strings.ReplaceAll(value, "\t", "")) {
 		return badHeaderValue(name)
 	}

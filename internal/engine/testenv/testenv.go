@@ -57,8 +57,9 @@ var (
 		kind: "Kafka", env: "DELAYBRIDGE_TEST_KAFKA_URL",
 		start: func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") },
 	}
-	// The suite driver does not start it: the tests of one package use it.
-	sharedSQS = &sharedServer{kind: "SQS", env: "DELAYBRIDGE_TEST_SQS_URL", start: service.StartSQS}
+	// The suite driver does not start these: the tests of one package use each.
+	sharedPubSub = &sharedServer{kind: "Pub/Sub", env: "DELAYBRIDGE_TEST_PUBSUB_URL", start: service.StartPubSub}
+	sharedSQS    = &sharedServer{kind: "SQS", env: "DELAYBRIDGE_TEST_SQS_URL", start: service.StartSQS}
 )
 
 // Redis returns the URL of a shared Redis.
@@ -77,6 +78,13 @@ func NATS(t testing.TB) string {
 func RabbitMQ(t testing.TB) string {
 	t.Helper()
 	return sharedRabbitMQ.get(t)
+}
+
+// PubSub returns the URL of a shared Pub/Sub of Google's server for tests, or of the emulator of the
+// variable, which take any login and keep everything in memory.
+func PubSub(t testing.TB) string {
+	t.Helper()
+	return sharedPubSub.get(t)
 }
 
 // SQS returns the URL of a shared ElasticMQ, which speaks the protocol of Amazon SQS, takes any

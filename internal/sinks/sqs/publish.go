@@ -39,7 +39,7 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	var publishing sync.WaitGroup
 	defer publishing.Wait()
 	for _, topic := range slices.Sorted(maps.Keys(heads)) {
-		queue, done := s.queues.use(topic)
+		queue, done := s.queues.Use(topic)
 		r := &run{sink: s, queue: queue, batch: batch, chains: chains, outcomes: outcomes}
 		publishing.Go(func() {
 			defer done()

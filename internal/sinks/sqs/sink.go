@@ -46,7 +46,7 @@ type Sink struct {
 	client      *sqs.Client
 	http        overhttp.Client
 	calls       *overhttp.Calls
-	queues      *queues
+	queues      *overhttp.Routes[*queue]
 }
 
 var _ sinks.Sink = (*Sink)(nil)
@@ -88,7 +88,7 @@ func (s *Sink) Ping(ctx context.Context) error {
 	defer end()
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	name := s.queues.any()
+	name := s.queues.Find(func(q *queue) bool { return q.known() != "" })
 	if name == "" {
 		name = unknownName
 	}

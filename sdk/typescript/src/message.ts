@@ -24,7 +24,7 @@ export interface Message {
   id?: string;
   /** Messages of one key and topic are published in due order: 0 to 255 bytes, as the id. */
   key?: string;
-  /** Where it is published: a Kafka topic, a RabbitMQ routing key, a NATS subject, a Redis stream, a queue of SQS, an endpoint of webhooks. */
+  /** Where it is published: a Kafka topic, a RabbitMQ routing key, a NATS subject, a Redis stream, a queue of SQS, a topic of Pub/Sub, an endpoint of webhooks. */
   topic: string;
   /** The payload, published byte for byte; text as UTF-8. */
   body?: string | Uint8Array;

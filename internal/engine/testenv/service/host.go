@@ -21,7 +21,7 @@ type placesKey struct{}
 
 // Place has each server that is made with the context run where host says, which is asked
 // with the kind of server: "redis", "sentinel", "cluster", "nats", "kafka", "rabbitmq",
-// "sqs", "postgres" or "mariadb".
+// "pubsub", "sqs", "postgres" or "mariadb".
 func Place(ctx context.Context, host func(kind string) (Host, error)) context.Context {
 	return context.WithValue(ctx, placesKey{}, host)
 }
