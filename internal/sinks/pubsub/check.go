@@ -2,6 +2,7 @@ package pubsub
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -29,6 +30,14 @@ func (s *Sink) Check(ctx context.Context, plan sinks.Plan) (findings []check.Fin
 			What:   "it is http://",
 			Why:    "everybody on the way can read the messages, and no login is sent: only an emulator takes them",
 			Remedy: "give an https:// URL, or none",
+		})
+	}
+	if plan.MaxMessage > sizeMost {
+		findings = append(findings, check.Finding{
+			Level: check.Warning, Code: "pubsub_message_size",
+			What:   fmt.Sprintf("Pub/Sub takes %d bytes, and a message may have %d", sizeMost, plan.MaxMessage),
+			Why:    "larger ones go to the dead letters when they are due; attributes count",
+			Remedy: fmt.Sprintf("queues.*.max_message: %d", sizeMost),
 		})
 	}
 	if err := s.Ping(ctx); err != nil {

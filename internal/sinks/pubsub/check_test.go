@@ -70,7 +70,9 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, []string{"E pubsub_login"}, look(&answers{}, func(c *pubsub.Config) { c.TLS = nil }), "a stranger")
 	require.Equal(t, []string{"E pubsub_unreachable"}, look(&answers{ask: refuse(503, "UNAVAILABLE")}, nil))
 	require.Equal(t, []string{"E pubsub_unreachable"}, look(&answers{}, func(c *pubsub.Config) { c.URL = "https://127.0.0.1:" + testenv.Port(t) }))
-	plan.Topics = []string{"order/timeout"}
+	plan.MaxMessage = 10_000_001
+	require.Equal(t, []string{"W pubsub_message_size"}, look(&answers{}, nil))
+	plan.Topics, plan.MaxMessage = []string{"order/timeout"}, 960<<10
 	require.Equal(t, []string{"E pubsub_topic"}, look(&answers{}, nil))
 }
 

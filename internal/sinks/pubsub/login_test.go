@@ -144,3 +144,25 @@ func TestNoLoginInPlainText(t *testing.T) {
 	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, batchOf(t, "orders", "", "body")...)[0], sinks.Acknowledged, "")
 	require.Equal(t, []string{"", "Bearer token-1"}, a.logins, "that of the environment")
 }
+
+// On Google's machines the metadata server gives the token.
+func TestMetadataServer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Metadata-Flavor", "Google")
+		if r.URL.Path != "/computeMetadata/v1/instance/service-accounts/default/token" || r.Header.Get("Metadata-Flavor") != "Google" {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"access_token":%q,"token_type":"Bearer","expires_in":3600}`, rightToken)
+	}))
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{
+		"GCE_METADATA_HOST": server.Listener.Addr().String(), "GOOGLE_APPLICATION_CREDENTIALS": "", "HOME": t.TempDir(),
+	} {
+		t.Setenv(name, value)
+	}
+	a, certs := &answers{}, testenv.NewCerts(t)
+	sink := openSink(t, newSecured(t, certs, a).URL, func(c *pubsub.Config) { c.TLS = &tlsclient.Files{CAFile: certs.CAFile} })
+	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, batchOf(t, "orders", "", "body")...)[0], sinks.Acknowledged, "")
+	require.Equal(t, []string{"Bearer " + rightToken}, a.logins)
+}
