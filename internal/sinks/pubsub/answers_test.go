@@ -48,12 +48,12 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Unlock()
 	verb := r.URL.Path[strings.LastIndexAny(r.URL.Path, "/:")+1:]
 	answer := a.ask
-	switch {
-	case verb == "subscriptions":
+	switch verb {
+	case "subscriptions":
 		answer = a.subscriptions
-	case verb == "testIamPermissions":
+	case "testIamPermissions":
 		answer = a.permissions
-	case verb == "publish":
+	case "publish":
 		answer = a.send
 		a.mu.Lock()
 		a.requests, a.sizes = append(a.requests, bodiesOf(string(body))), append(a.sizes, len(body))

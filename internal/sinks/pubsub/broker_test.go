@@ -131,7 +131,7 @@ func (b *broker) do(t testing.TB, method, path string, input, output any) {
 	t.Helper()
 	text, err := json.Marshal(input)
 	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(context.Background(), method, b.server+"/v1/projects/"+project+"/"+path, bytes.NewReader(text)) //nolint:usetesting // also in clean-ups
+	request, err := http.NewRequestWithContext(context.Background(), method, b.server+"/v1/projects/"+project+"/"+path, bytes.NewReader(text))
 	require.NoError(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := b.client.Do(request)
