@@ -124,7 +124,8 @@ func (i *outboxWorld) cancelWhileLoading(t *testing.T) {
 // cancelLocked reports whether the row was locked all the time.
 func (i *outboxWorld) cancelLocked(t *testing.T, try int) bool {
 	t.Helper()
-	const mates, due = 300, 15 * time.Second // To load them takes a moment.
+	const mates, due = 300, 20 * time.Second // To load them takes a moment.
+	const unsure = 15 * time.Second          // So shortly before it is due, a relay may take it for published.
 	began := time.Now()
 	id := func(n int) string { return fmt.Sprintf("locked-%d-%d", try, n) }
 	body, tx := make([]byte, 4<<10), i.begin(t)
@@ -164,8 +165,8 @@ func (i *outboxWorld) cancelLocked(t *testing.T, try int) bool {
 	resume()
 	t.Logf("cancelled while a relay held the row, try %d", try)
 	require.Eventually(t, func() bool { return i.row(t, victim).State != outbox.Pending }, patience, 50*time.Millisecond)
-	if i.row(t, victim).State == outbox.TooLate && time.Since(began) > due {
-		return false // The machine is so busy that it was.
+	if state := i.row(t, victim).State; state == outbox.TooLate && time.Since(began) > due || state == outbox.Unknown && time.Since(began) > due-unsure {
+		return false // The machine is so busy that it was, or that nobody could tell.
 	}
 	assert.Equal(t, outbox.Cancelled, i.row(t, victim).State, "row: %+v", i.row(t, victim))
 	require.Eventually(t, func() bool { return i.has(id(0)) && i.has(id(mates-1)) }, patience, 50*time.Millisecond, "its mates")
