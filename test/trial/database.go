@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -34,6 +35,9 @@ type Database struct {
 	reverter *reverter
 }
 
+// silence keeps the driver from logging what it returns, too. It changes the whole process, so several tests at once must not.
+var silence = sync.OnceFunc(func() { _ = mysql.SetLogger(&mysql.NopLogger{}) })
+
 // StartDatabase starts the database of that kind, durable; where it shall be
 // reverted, with what that needs.
 func StartDatabase(ctx context.Context, kind string, reverts bool) (*Database, error) {
@@ -52,7 +56,7 @@ func StartDatabase(ctx context.Context, kind string, reverts bool) (*Database, e
 			return d, err
 		}
 	}
-	_ = mysql.SetLogger(&mysql.NopLogger{}) // It returns what it says, too.
+	silence()
 	if d.DB, err = sql.Open(d.driver, d.dsn); err != nil {
 		return d, err
 	}
