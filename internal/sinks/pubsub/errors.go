@@ -2,11 +2,9 @@ package pubsub
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -16,12 +14,6 @@ import (
 )
 
 var errNoAnswer = errors.New("the answer does not tell of each message")
-
-// loginError says that there is no token to send.
-type loginError struct{ cause error }
-
-func (e *loginError) Error() string { return "no login: " + e.cause.Error() }
-func (e *loginError) Unwrap() error { return e.cause }
 
 // tooLargeError is a message that Pub/Sub never takes.
 type tooLargeError struct{ size int }
@@ -91,9 +83,9 @@ func refuse(err error) sinks.Outcome { return classify(err, overhttp.Unsent) }
 
 // classify says what an error means for messages that came so far. It is the only place that does.
 func classify(err error, how overhttp.Sent) sinks.Outcome {
-	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: why(err)}
+	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: overhttp.ReasonOf(err)}
 	answer, isAnswer := errors.AsType[*answerError](err)
-	_, isLogin := errors.AsType[*loginError](err) // Its cause may be an answer of another service.
+	_, isLogin := errors.AsType[*overhttp.LoginError](err) // Its cause may be an answer of another service.
 	switch {
 	case how == overhttp.Unsent || isLogin:
 		outcome = unsent(err)
@@ -119,7 +111,7 @@ func unsent(err error) sinks.Outcome {
 	case isLarge && large != nil:
 		return tooLarge
 	}
-	reason := why(err)
+	reason := overhttp.ReasonOf(err)
 	return sinks.Outcome{Class: sinks.Unavailable, Reason: reason, Whole: reason != sinks.ReasonTimeout}
 }
 
@@ -147,21 +139,4 @@ func ofAnswer(answer *answerError) sinks.Outcome {
 func isOfTopic(err error) bool {
 	answer, ok := errors.AsType[*answerError](err)
 	return ok && (answer.code == "NOT_FOUND" || answer.code == "PERMISSION_DENIED")
-}
-
-// why names the reason of an error that is no answer.
-func why(err error) sinks.Reason {
-	timeout, isNet := errors.AsType[net.Error](err)
-	_, isLogin := errors.AsType[*loginError](err)
-	switch {
-	case errors.Is(err, overhttp.ErrClosed):
-		return sinks.ReasonClosed
-	case isLogin, tlsclient.IsTrust(err):
-		return sinks.ReasonAuth
-	case errors.Is(err, overhttp.ErrTimeout), errors.Is(err, overhttp.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
-		isNet && timeout.Timeout():
-		return sinks.ReasonTimeout
-	default:
-		return sinks.ReasonConnection
-	}
 }

@@ -51,8 +51,8 @@ func TestClassify(t *testing.T) {
 		{answered(501, ""), overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
 		{answered(301, ""), overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
 		{errNoAnswer, overhttp.Used, sinks.Unknown, sinks.ReasonBroker, false},
-		{&loginError{answered(403, "PERMISSION_DENIED")}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
-		{&loginError{answered(500, "INTERNAL")}, overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, true}, // The token service's answer.
+		{&overhttp.LoginError{Cause: answered(403, "PERMISSION_DENIED")}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
+		{&overhttp.LoginError{Cause: answered(500, "INTERNAL")}, overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, true}, // The token service's answer.
 		{&message.InvalidError{Field: "topic"}, overhttp.Unsent, sinks.Permanent, sinks.ReasonInvalid, false},
 		{&tooLargeError{sizeMost + 1}, overhttp.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
 		{overhttp.ErrNoSlot, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},

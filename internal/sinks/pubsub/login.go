@@ -51,7 +51,7 @@ func (l *login) token(ctx context.Context) (string, error) {
 		found, err := l.find()
 		if err != nil {
 			l.known = nil
-			return "", &loginError{err}
+			return "", &overhttp.LoginError{Cause: err}
 		}
 		l.known = found
 	}
@@ -63,7 +63,7 @@ func (l *login) token(ctx context.Context) (string, error) {
 		return "", context.Cause(ctx)
 	default:
 		l.stale.Store(true)
-		return "", &loginError{withoutAnswer(err)}
+		return "", &overhttp.LoginError{Cause: withoutAnswer(err)}
 	}
 }
 

@@ -58,7 +58,7 @@ func unanswered(subject string, err error) check.Finding {
 		Why:    "nothing is published until it answers; messages wait",
 		Remedy: "correct sinks.*.region or sinks.*.url; a firewall must let the bridge through",
 	}
-	if why(err) == sinks.ReasonAuth || classify(err, overhttp.Used).Reason == sinks.ReasonAuth {
+	if overhttp.ReasonOf(err) == sinks.ReasonAuth || classify(err, overhttp.Used).Reason == sinks.ReasonAuth {
 		f.Code, f.Remedy = "sqs_login", "give the bridge a role or credentials, or name them in sinks.*.profile; correct sinks.*.tls if it is about trust"
 	}
 	return f

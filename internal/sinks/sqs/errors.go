@@ -2,10 +2,8 @@ package sqs
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
@@ -20,12 +18,6 @@ import (
 )
 
 var errNoAnswer = errors.New("the answer does not tell of the message")
-
-// loginError says that there is no login to sign a request with.
-type loginError struct{ cause error }
-
-func (e *loginError) Error() string { return "no login: " + e.cause.Error() }
-func (e *loginError) Unwrap() error { return e.cause }
 
 // tooLargeError is a message that SQS never takes.
 type tooLargeError struct{ size int }
@@ -101,7 +93,7 @@ func refuseAsked(err error, how overhttp.Sent) sinks.Outcome {
 // classify says what an error means for messages that came so far. It is, with ofEntry, the
 // only place that does.
 func classify(err error, how overhttp.Sent) sinks.Outcome {
-	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: why(err)}
+	outcome := sinks.Outcome{Class: sinks.Unknown, Reason: overhttp.ReasonOf(err)}
 	status := statusOf(err)
 	switch {
 	case how == overhttp.Unsent:
@@ -127,7 +119,7 @@ func unsent(err error) sinks.Outcome {
 	case isLarge && large != nil:
 		return tooLarge
 	}
-	reason := why(err)
+	reason := overhttp.ReasonOf(err)
 	return sinks.Outcome{Class: sinks.Unavailable, Reason: reason, Whole: reason != sinks.ReasonTimeout}
 }
 
@@ -183,21 +175,4 @@ func statusOf(err error) int {
 func isOfQueue(err error, how overhttp.Sent) bool {
 	outcome := refuseAsked(err, how)
 	return how != overhttp.Unsent && !outcome.Whole && (outcome.Reason == sinks.ReasonTopicMissing || outcome.Reason == sinks.ReasonAuth)
-}
-
-// why names the reason of an error that is no answer.
-func why(err error) sinks.Reason {
-	timeout, isNet := errors.AsType[net.Error](err)
-	_, isLogin := errors.AsType[*loginError](err)
-	switch {
-	case errors.Is(err, overhttp.ErrClosed):
-		return sinks.ReasonClosed
-	case isLogin, tlsclient.IsTrust(err):
-		return sinks.ReasonAuth
-	case errors.Is(err, overhttp.ErrTimeout), errors.Is(err, overhttp.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
-		isNet && timeout.Timeout():
-		return sinks.ReasonTimeout
-	default:
-		return sinks.ReasonConnection
-	}
 }

@@ -33,7 +33,7 @@ func answered(status int, code string) error {
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	trust := tlsclient.Files{}.Explain(&net.OpError{Op: "remote error", Err: errors.New("certificate required")})
-	refusedLogin := &loginError{answered(403, "AccessDenied")} // The token service's answer.
+	refusedLogin := &overhttp.LoginError{Cause: answered(403, "AccessDenied")} // The token service's answer.
 	for _, c := range []struct {
 		err    error
 		how    overhttp.Sent

@@ -125,7 +125,7 @@ func (s *Sink) login(ctx context.Context) error {
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
-		return &loginError{err}
+		return &overhttp.LoginError{Cause: err}
 	}
 	return nil
 }

@@ -1,10 +1,8 @@
 package webhook
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
@@ -94,18 +92,8 @@ func ofStatus(status int) sinks.Outcome {
 
 // why names the reason of an error that is no answer.
 func why(err error) sinks.Reason {
-	timeout, isNet := errors.AsType[net.Error](err)
-	switch {
-	case errors.Is(err, overhttp.ErrClosed):
-		return sinks.ReasonClosed
-	case errors.Is(err, errNoEndpoint):
+	if errors.Is(err, errNoEndpoint) {
 		return sinks.ReasonTopicMissing
-	case tlsclient.IsTrust(err):
-		return sinks.ReasonAuth
-	case errors.Is(err, overhttp.ErrTimeout), errors.Is(err, overhttp.ErrNoSlot), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled),
-		isNet && timeout.Timeout():
-		return sinks.ReasonTimeout
-	default:
-		return sinks.ReasonConnection
 	}
+	return overhttp.ReasonOf(err)
 }
