@@ -111,6 +111,7 @@ type operation struct {
 	id, method, path, summary string
 	roles                     []access.Role
 	status                    int        // 0: 200
+	creates                   bool       // it answers 201 where it has made something
 	body                      bodyLimits // smallLimits by default
 }
 
@@ -127,7 +128,7 @@ func register[I, O any](c *core, op operation, handle func(ctx context.Context, 
 	call := huma.Operation{
 		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, DefaultStatus: op.status,
 		MaxBodyBytes: -1, BodyReadTimeout: -1, // The body is here already, see router.serve.
-		Metadata: map[string]any{metaRoles: op.roles, metaBody: cmp.Or(op.body, smallLimits)},
+		Metadata: map[string]any{metaRoles: op.roles, metaBody: cmp.Or(op.body, smallLimits), metaCreates: op.creates},
 	}
 	describe[I, O](c, call)
 	huma.Register(c.huma, call, func(ctx context.Context, in *I) (*O, error) {

@@ -25,7 +25,7 @@ func (d *declarations) register() {
 		summary: "Show how a queue is declared by the API",
 	}, d.show)
 	register(d.core, operation{
-		id: "declare", method: http.MethodPut, path: one, roles: operators,
+		id: "declare", method: http.MethodPut, path: one, roles: operators, creates: true,
 		summary: "Declare a queue, or change it: all instances have it within seconds; an equal one stays as it is",
 	}, d.put)
 	register(d.core, operation{

@@ -134,9 +134,10 @@ func (rt *router) has(r *http.Request, method string) bool {
 
 // Keys of an operation's metadata.
 const (
-	metaRoles = "roles"
-	metaOpen  = "open"
-	metaBody  = "body"
+	metaRoles   = "roles"
+	metaOpen    = "open"
+	metaBody    = "body"
+	metaCreates = "creates"
 )
 
 // admitted serves a call if its caller may make it, within its time and number.

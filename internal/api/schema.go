@@ -53,7 +53,7 @@ func (c *core) description() *huma.OpenAPI {
 	doc := c.described.OpenAPI()
 	describeLimits(doc)
 	describeRequests(doc)
-	describeProblems(doc)
+	describeResponses(doc)
 	return doc
 }
 
@@ -261,13 +261,18 @@ func problemsOf(op *huma.Operation) map[int][]string {
 	return all
 }
 
-// describeProblems adds the answers to calls that fail.
-func describeProblems(doc *huma.OpenAPI) {
+// describeResponses adds the answers beside the usual one: of calls that fail, and 201.
+func describeResponses(doc *huma.OpenAPI) {
 	text := func(description string) *huma.Param {
 		return &huma.Header{Description: description, Schema: &huma.Schema{Type: huma.TypeString}}
 	}
 	id := text("The request's name, as the log has it: the caller's, or a new one.")
 	for op := range operations(doc) {
+		if op.Metadata[metaCreates] == true {
+			created := *op.Responses["200"]
+			created.Description = http.StatusText(http.StatusCreated)
+			op.Responses["201"] = &created
+		}
 		for _, response := range op.Responses {
 			if response.Headers == nil {
 				response.Headers = map[string]*huma.Header{}

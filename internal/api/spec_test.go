@@ -280,7 +280,7 @@ func FuzzCalls(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint, id, query, body string) {
 		d := all[which%uint(len(all))]
 		id = url.PathEscape(id)
-		target := strings.NewReplacer("{queue}", "QUEUE", "{id}", id, "{job}", id, "{topic}", id).Replace(d.path) + "?" + query
+		target := strings.NewReplacer("{queue}", "QUEUE", "{id}", id, "{job}", id, "{topic}", id, "{name}", id).Replace(d.path) + "?" + query
 		if _, err := url.Parse(target); err != nil || strings.ContainsAny(target, " \x7f") || strings.ContainsFunc(target, unicode.IsControl) {
 			return // The test's client does not send it.
 		}
