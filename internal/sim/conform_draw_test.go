@@ -193,6 +193,7 @@ func (o *oracle) expect(us int64, v verb) step {
 	o.us, o.hint = us, ""
 	o.held()
 	o.queue.record(o.now())
+	o.queue.turn(o.now())
 	return step{us, v, v.ask(o), o.hint}
 }
 
