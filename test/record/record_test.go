@@ -28,7 +28,7 @@ var (
 
 // means are the ways in which defects are found; docs/reliability.md describes most of them.
 var means = []string{
-	"review", "reading", "simulation", "stories", "conformance", "models", "power cuts", "trials", "bad input", "measuring", "a flaky test", "not recorded",
+	"review", "reading", "simulation", "stories", "conformance", "fuzzing", "models", "power cuts", "trials", "bad input", "measuring", "a flaky test", "not recorded",
 }
 
 // defects are those of the list, read at the root of the repository.
