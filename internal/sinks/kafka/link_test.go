@@ -59,26 +59,6 @@ func TestLink(t *testing.T) {
 	l.Run(t)
 }
 
-// TestTLSWithoutCertificate logs in by PLAIN at a broker that asks for no certificate.
-func TestTLSWithoutCertificate(t *testing.T) {
-	t.Parallel()
-	certs := testenv.NewCerts(t)
-	server := testenv.StartKafka(t, strings.Replace(tlsProperties(t, certs), "client.auth=required", "client.auth=none", 1))
-	broker := &testBroker{config: Config{
-		Brokers: []string{server.Addr()}, TLS: &tlsclient.Files{CAFile: certs.CAFile},
-		SASL: &SASL{Mechanism: "plain", Username: testUser, Password: secret.Value(testPassword)},
-	}}
-	topic := testenv.Name(t, "topic")
-	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
-	sink := newSink(t, broker.config)
-	require.Eventually(t, func() bool { // A busy broker may lose its leaders for a moment.
-		return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
-	}, time.Minute, time.Second)
-	other := broker.config
-	other.TLS = &tlsclient.Files{CAFile: testenv.NewCerts(t).CAFile}
-	requireRefused(t, other, topic)
-}
-
 // tryPublish publishes a message and opens a connection, since one that is open stays so
 // when a certificate ends. What cannot be sent must wait, and for no reason of its own.
 func tryPublish(ctx context.Context, t *testing.T, sink *Sink, topic string) error {
@@ -148,6 +128,8 @@ func TestRotatedLogins(t *testing.T) {
 				return publish(t, sink, newMessage(t, topic, ""))[0].Class == sinks.Acknowledged
 			}, patience, 20*time.Millisecond)
 			awaitPing(t, sink)
+			require.NoError(t, os.Remove(file))
+			require.Error(t, sink.Ping(t.Context()))
 		})
 	}
 }
