@@ -193,7 +193,6 @@ func (j *judgement) setHead(c table.Update) {
 		head.Rename(c.Move.Token)
 		head.DueMs, head.Revision = c.Move.DueMs, c.Move.Revision
 		head.Maybe = head.Maybe || c.Move.Maybe
-		c.Move.Maybe = head.Maybe
 	}
 	j.updates.Set(head.Number, c)
 	if c.State != table.StatePending && c.State != head.State {

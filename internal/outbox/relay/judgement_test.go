@@ -299,3 +299,45 @@ func (m *oneMessage) requireTrue() {
 		require.GreaterOrEqual(m.t, r.Revision, applied, "a reschedule is told as done, and is not")
 	}
 }
+
+// TestToldOnce: a message that is moved is told of as one operation, and not as stored once more.
+func TestToldOnce(t *testing.T) {
+	t.Parallel()
+	head := &table.Row{Number: 1, Token: "~token-of-messag", State: table.StateStored}
+	op := &table.Row{Number: 2, Identity: table.Identity{ID: "id"}, Token: "~operation-00001", Verb: table.VerbReschedule, DueMs: 7}
+	j := newJudgement(outlook{}, &table.Group{Head: head, Operations: []*table.Row{op}})
+	require.Equal(t, op, j.next().row)
+	j.takeAnswer(store.Answer{Code: store.Done}, time.Time{})
+	require.Equal(t, []announcement{{op.Identity, table.VerbReschedule, table.StateStored, ""}}, j.applied)
+	require.Equal(t, table.StateStored, j.updates[1].State)
+}
+
+// TestUnnotedWaits: a reschedule that its producer may still change is not asked for, and waits.
+func TestUnnotedWaits(t *testing.T) {
+	t.Parallel()
+	op := &table.Row{Number: 2, Token: "~operation-00001", Verb: table.VerbReschedule, DueMs: 7, Revision: 7}
+	j := newJudgement(outlook{}, &table.Group{Head: &table.Row{Number: 1}, Operations: []*table.Row{op}})
+	require.Nil(t, j.next().row)
+	require.Equal(t, 1, j.waiting)
+	require.Empty(t, j.updates)
+}
+
+// TestMarkedByTheOneBefore: of two reschedules at once the first learns that a copy may be out; the second, of
+// which Redis knows nothing, keeps that.
+func TestMarkedByTheOneBefore(t *testing.T) {
+	t.Parallel()
+	head := &table.Row{Number: 1, Token: "~token-of-messag", State: table.StateStored}
+	ops := make([]*table.Row, 2)
+	for i := range ops {
+		ops[i] = &table.Row{
+			Number: int64(2 + i), Identity: table.Identity{ID: "id"}, Token: fmt.Sprintf("~operation-%05d", i),
+			Verb: table.VerbReschedule, DueMs: int64(7 + i),
+		}
+	}
+	j := newJudgement(outlook{}, &table.Group{Head: head, Operations: ops})
+	for i, code := range []store.Code{store.DoneMaybePublished, store.NotFound} {
+		require.Equal(t, ops[i], j.next().row)
+		j.takeAnswer(store.Answer{Code: code}, time.Time{})
+	}
+	require.Equal(t, table.Move{Token: ops[1].Token, DueMs: 8, Revision: 3, Maybe: true}, *j.updates[1].Move)
+}

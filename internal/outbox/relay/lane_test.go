@@ -162,3 +162,15 @@ func TestLateCommitIsFoundWithoutPolling(t *testing.T) {
 		s.RequireStored(late)
 	})
 }
+
+// TestCrowdedCourse rests once it has been past more blocked rows than it can track, and not again after each batch.
+func TestCrowdedCourse(t *testing.T) {
+	t.Parallel()
+	c, now := newCourse(), time.Unix(1<<30, 0)
+	c.note(now, outcome{settled: 1, crowded: true}, false)
+	require.False(t, c.isReady(now))
+	now = now.Add(blockedPause)
+	require.True(t, c.isReady(now))
+	c.note(now, outcome{settled: 1}, false)
+	require.True(t, c.isReady(now))
+}

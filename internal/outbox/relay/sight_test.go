@@ -165,3 +165,16 @@ func TestSomebodyLooksInTime(t *testing.T) {
 		require.Equal(t, c.due, l.idle(now.Add(time.Minute)), "%+v", c)
 	}
 }
+
+// TestWishIsFulfilled by a look that began after it, and by no earlier one.
+func TestWishIsFulfilled(t *testing.T) {
+	t.Parallel()
+	o, by := &lookout{}, time.Unix(1<<30, 0)
+	o.wish(by)
+	o.tell(by.Add(-1), false)
+	_, left := o.read()
+	require.Equal(t, by, left)
+	o.tell(by.Add(1), false)
+	_, left = o.read()
+	require.Zero(t, left)
+}
