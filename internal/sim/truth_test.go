@@ -241,6 +241,12 @@ func (m *model) keepsTries(p *place, script string) {
 // docs/ARCHITECTURE.md, Known limits.
 func (m *model) clockWasSet(since time.Duration) bool { return *known && m.was(since, "clock") }
 
+// clockWasSetTwice: where it was set there and back, the span of a command that was under way meanwhile holds again.
+func (m *model) clockWasSetTwice(since time.Duration) bool {
+	at := m.events["clock"]
+	return m.clockWasSet(since) && len(at) > 1 && at[len(at)-2] >= since
+}
+
 // came judges that a life is in Redis that was not.
 func (m *model) came(p *place, before, now facts, script string) {
 	l, at := now.life, m.w.now()
@@ -347,7 +353,7 @@ func (l *life) due() dueSince {
 	return l.dues[len(l.dues)-1]
 }
 
-// dueAs is the due time in force or, of a message that was made again, or that a shard has lost, or of which a later attempt has begun, one
+// dueAs is the due time in force or, of a message that was made again, or that a shard has lost, or of which a later attempt has or may have begun, one
 // that it has had: its claim may be from before.
 func (l *life) dueAs(due time.Time, isOverdue bool) dueSince {
 	if i := slices.IndexFunc(l.dues, func(d dueSince) bool { return d.due.Equal(due) }); i >= 0 && (l.isAgain || l.isLoose || isOverdue) {
