@@ -290,7 +290,8 @@ func (b *browser) begun() {
 }
 
 // TestLooks draws each page, dark and light, on a screen and on a phone: nothing is cut
-// off, and all that can be used has a name for those who cannot see it.
+// off, all that can be used has a name for those who cannot see it, a screen reader finds
+// its way, and all text can be read, in dialogs and notes, too.
 func TestLooks(t *testing.T) {
 	t.Parallel()
 	w := newBusyWorld(t)
@@ -306,12 +307,26 @@ func TestLooks(t *testing.T) {
 			for page := range pages {
 				b.openBusy(page)
 				b.check(page, size[0])
+				b.contrasts(scheme + ", " + page)
+				if scheme == "light" {
+					b.reads(page)
+				}
 				if *screens != "" {
 					b.until(`document.querySelector('header').innerText.includes('live')`)
 					b.until(`![...document.querySelectorAll('main dt')].some((e) => e.innerText === 'Scheduled' && e.nextElementSibling.innerText === '–')`)
 					b.picture(page, scheme, size[0])
 				}
 			}
+			b.openBusy("message")
+			b.click("Reschedule …")
+			b.count("dialog[open]", 1)
+			assert.Equal(t, 1, b.heard("dialog")["dialog"])
+			b.fill("in", "soon")
+			b.click("Reschedule")
+			b.says("Reschedule order-4201/timeout: ")
+			b.click("Cancel …")
+			b.says("This cannot be undone.")
+			b.contrasts(scheme + ", a dialog and a note")
 		}
 	}
 }

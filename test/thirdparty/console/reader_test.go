@@ -14,33 +14,20 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// TestScreenReader looks at each page as a screen reader gets it.
-func TestScreenReader(t *testing.T) {
-	t.Parallel()
-	w := newBusyWorld(t)
-	b := newBrowser(t, w.address)
-	b.begun()
-	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {
-		do(b, chromedp.EmulateViewport(size[0], size[1]))
-		for page := range pages {
-			b.openBusy(page)
-			count := b.heard(page)
-			for _, role := range []string{"heading 1", "banner", "navigation", "main"} {
-				assert.Equal(t, 1, count[role], "%s: %s, of %v", page, role, count)
-			}
-			assert.Positive(t, count["table"], "%s: %v", page, count)
-			if page == "" || page == "queue" {
-				assert.Positive(t, count["image"], "%s: %v", page, count)
-			}
-			live := do(b, chromedp.Evaluate[[]string](`
-				[...document.querySelectorAll('[aria-live], [role=status], [role=alert], [role=log], output')].map((e) => e.id)`))
-			assert.ElementsMatch(t, []string{"live", "notes", "said"}, live, "%s: what is told by itself", page)
-		}
+// reads looks at a page as a screen reader gets it.
+func (b *browser) reads(page string) {
+	b.t.Helper()
+	count := b.heard(page)
+	for _, role := range []string{"heading 1", "banner", "navigation", "main"} {
+		assert.Equal(b.t, 1, count[role], "%s: %s, of %v", page, role, count)
 	}
-	b.openBusy("message")
-	b.click("Reschedule …")
-	b.count("dialog[open]", 1)
-	assert.Equal(t, 1, b.heard("dialog")["dialog"])
+	assert.Positive(b.t, count["table"], "%s: %v", page, count)
+	if page == "" || page == "queue" {
+		assert.Positive(b.t, count["image"], "%s: %v", page, count)
+	}
+	live := do(b, chromedp.Evaluate[[]string](`
+		[...document.querySelectorAll('[aria-live], [role=status], [role=alert], [role=log], output')].map((e) => e.id)`))
+	assert.ElementsMatch(b.t, []string{"live", "notes", "said"}, live, "%s: what is told by itself", page)
 }
 
 // heard counts the roles of what is on the page, and fails where something has no name that
@@ -158,25 +145,8 @@ const faint = `(() => {
 	return found;
 })()`
 
-// TestContrast: all text can be read, dark and light, in dialogs and notes, too.
-func TestContrast(t *testing.T) {
-	t.Parallel()
-	w := newBusyWorld(t)
-	b := newBrowser(t, w.address)
-	b.begun()
-	for _, scheme := range []string{"light", "dark"} {
-		b.likes(scheme)
-		for page := range pages {
-			b.openBusy(page)
-			assert.Empty(t, do(b, chromedp.Evaluate[[]string](faint)), "%s, %s", scheme, page)
-		}
-		b.openBusy("message")
-		b.click("Reschedule …")
-		b.fill("in", "soon")
-		b.click("Reschedule")
-		b.says("Reschedule order-4201/timeout: ")
-		b.click("Cancel …")
-		b.says("This cannot be undone.")
-		assert.Empty(t, do(b, chromedp.Evaluate[[]string](faint)), "%s, a dialog and a note", scheme)
-	}
+// contrasts fails where a text cannot be read well.
+func (b *browser) contrasts(where string) {
+	b.t.Helper()
+	assert.Empty(b.t, do(b, chromedp.Evaluate[[]string](faint)), where)
 }
