@@ -107,7 +107,7 @@ type Queue struct {
 	Budget       Budget        `yaml:"budget" doc:"How many bytes the queue may take in Redis."`
 	Topics       []string      `yaml:"topics" doc:"Topics that the queue takes; * stands for any characters. Messages of other topics are refused; those that already wait go to the dead letters. Empty: all."`
 	Canary       Canary        `yaml:"canary" doc:"Small messages that the bridge schedules itself, to see whether the queue delivers."`
-	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Largest size of id, key, topic, headers and body together: bytes, or with a unit, as 960KiB."`
+	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Largest size of id, key, topic, headers and body together: bytes, or with a unit, as 960KiB. Producers, the API and inlets follow a change within ten seconds."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must confirm a claim before its messages are published, a change before the API or a command reports it, and a row's message before the row says stored: only Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
 	// Compensation is as given; [Config.CompensationTopic] is the topic in force.

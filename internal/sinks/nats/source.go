@@ -208,6 +208,7 @@ func gather(ctx context.Context, pull jetstream.Consumer, most int) ([]jetstream
 		batch, err := collect(first, err)
 		cancel()
 		if ctx.Err() != nil {
+			giveBack(batch)
 			return nil, ctx.Err()
 		}
 		if len(batch) == 0 {
@@ -261,9 +262,14 @@ func (s *consumed) attend(ctx context.Context, nc *natsgo.Conn, batch []jetstrea
 		return nc.FlushWithContext(ctx)
 	})
 	if err != nil {
-		for _, m := range batch {
-			_ = m.Nak() // Another bridge gets unacknowledged messages at once.
-		}
+		giveBack(batch)
 	}
 	return err
+}
+
+// giveBack has the server deliver the messages again at once. Without it, it does so after ackWait.
+func giveBack(batch []jetstream.Msg) {
+	for _, m := range batch {
+		_ = m.Nak() // What is acknowledged already stays so.
+	}
 }
