@@ -353,7 +353,12 @@ func (w *world) restore(shard int, ago time.Duration) {
 			return
 		}
 		w.tell("restore " + tag)
+		fence := func() string { epoch, _ := w.redis.server.field("delay:"+tag+":meta", "epoch"); return epoch }
+		before := fence()
 		w.redis.server.restore(tag, r.was)
+		if fence() != before {
+			w.model.happened("fence lost")
+		}
 		w.model.holders[tag] = r.holder
 		w.model.restored(tag, r.then)
 	})

@@ -566,7 +566,7 @@ func (m *model) answered(verb string, a *ask, err error) {
 		switch {
 		case errors.Is(err, delay.ErrFull) && !m.was(a.began, "limit") && !m.isLimited():
 			fail("there is no budget")
-		case errors.Is(err, delay.ErrNotFound) && !id.wasSince(absent, a.began):
+		case errors.Is(err, delay.ErrNotFound) && !id.wasSince(absent, a.began) && !m.was(a.began-time.Minute, "fence lost"):
 			fail("it is there all the time")
 		case errors.Is(err, delay.ErrTooLate) && !id.wasSince(inFlight, a.began):
 			fail("it was not in flight")
