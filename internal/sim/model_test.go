@@ -402,9 +402,10 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	since := m.w.now() - 2*time.Minute
 	// Whoever was held up with the message goes on with it as it was, whatever has become of a later attempt.
 	isOverdue := slices.ContainsFunc(l.copies, func(other *copied) bool { return other.attempt > msg.Attempt })
-	// A sink hands on what is behind in its chain, also while another instance has the shard.
+	// A sink hands on what is behind in its chain, also while another instance has the shard. Whoever has moved it meanwhile was told
+	// that a copy may be out.
 	isBehind := !isFirst && m.was(since, "takeover")
-	if d := l.dueAs(msg.DueAt, isOverdue || isBehind); !d.due.IsZero() && !m.clockWasSet(since) {
+	if d := l.dueAs(msg.DueAt, isOverdue || isBehind && m.isMarked(l)); !d.due.IsZero() && !m.clockWasSet(since) {
 		if latest := m.w.redis.highest(d.at); latest.Before(d.due) {
 			m.w.fail("I2: %s is published at %s, due at %s", l, m.stamp(latest), m.stamp(d.due))
 		}
@@ -422,6 +423,18 @@ func (m *model) begins(msg *message.Message, isFirst bool) *copied {
 	m.handed = append(m.handed, m.w.now())
 	c.of, l.copies = l, append(l.copies, c)
 	return c
+}
+
+// isMarked reports whether Redis has it, if it has it, as one of which a copy may be out.
+func (m *model) isMarked(l *life) bool {
+	for _, p := range m.identity(l.member).places {
+		if p.now.life == l && p.now.state == waiting {
+			counts, _ := m.w.redis.server.field(p.base+"attempts", l.member)
+			fields := strings.Fields(counts)
+			return len(fields) > 2 && fields[2] != "0"
+		}
+	}
+	return true
 }
 
 // promptness is how late a message may be because of other routes. A shard that takes fewer messages than the sink's
