@@ -353,6 +353,17 @@ func TestDueButNotTaken(t *testing.T) {
 	require.Len(t, m.claims, n+1)
 }
 
+// TestTakenByAFailover: a failover has taken the shard from us, so a claim that takes something is not asked for again before it
+// is known what is parked: its messages would go to slots of before, which are forgotten then.
+func TestTakenByAFailover(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	require.Positive(t, m.claim().Max)
+	m.Claimed(m.now, message.Claim{Now: m.redisNow(), State: message.ClaimReclaimFirst}, m.now, nil)
+	m.Reclaimed(m.now, 5, false, nil)
+	require.Zero(t, m.claim().Max)
+}
+
 // TestSeize: a lease is taken over that was not renewed for long, by our own clock; another holder's is another lease (I7).
 func TestSeize(t *testing.T) {
 	t.Parallel()

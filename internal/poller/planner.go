@@ -511,12 +511,14 @@ func (a *planner) markLoaded() (isNew bool) {
 	return isNew
 }
 
-// reclaimForeign begins to return the claims of earlier holders. The claim that was
-// refused for their sake is then asked for again.
+// reclaimForeign begins to return the claims of earlier holders. The claim that was refused for their sake is then
+// asked for again, unless it takes something: a failover has taken the shard from us, and what is parked in it is not known.
 func (a *planner) reclaimForeign() (which message.Reclaim, begins bool) {
 	a.mine, a.foreignClaims = false, true
-	if a.isDraining {
+	if a.isDraining || a.pending.Max > 0 {
 		a.advance()
+	}
+	if a.isDraining {
 		return which, false
 	}
 	a.takeAt, a.renewAt = 0, 0
