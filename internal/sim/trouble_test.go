@@ -356,7 +356,12 @@ func (w *world) restore(shard int, ago time.Duration) {
 		fence := func() string { epoch, _ := w.redis.server.field("delay:"+tag+":meta", "epoch"); return epoch }
 		before := fence()
 		w.redis.server.restore(tag, r.was)
-		if fence() != before {
+		switch fence() {
+		case before:
+		case "": // It is as before it was made.
+			w.model.happened("lost shard")
+			fallthrough
+		default:
 			w.model.happened("fence lost")
 		}
 		w.model.holders[tag] = r.holder
