@@ -28,7 +28,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "the one seed to simulate, with its trace; 0 is as many as -seeds says")
-	simSeeds = flag.Int("seeds", 100, "how many seeds to simulate")
+	simSeeds = flag.Int("seeds", 60, "how many seeds to simulate")
 	simFirst = flag.Uint64("first", 1, "the first of these seeds")
 )
 

@@ -167,6 +167,7 @@ func (s *series) fetch(address string) (all []labels.Labels) {
 	s.t.Helper()
 	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+address+"/metrics", nil)
 	require.NoError(s.t, err)
+	request.Header.Set("Accept-Encoding", "identity") // Compressing takes a sixth of the time.
 	response, err := http.DefaultClient.Do(request)
 	require.NoError(s.t, err)
 	defer func() { _ = response.Body.Close() }()

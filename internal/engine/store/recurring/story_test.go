@@ -21,7 +21,7 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
-var stories = flag.Int("stories", 48, "how many stories TestStories plays")
+var stories = flag.Int("stories", 32, "how many stories TestStories plays")
 
 const (
 	atOnce     = 48 // stories
