@@ -25,6 +25,7 @@ type machine struct {
 	published []string
 	calls     map[string]func(sinks.Outcome) // by message
 	settles   []settleCall
+	loads     int
 	granted   uint64 // the number of the last claim that was
 }
 
@@ -35,7 +36,7 @@ type settleCall struct {
 
 func (m *machine) Claim(r message.ClaimRequest) { m.claims = append(m.claims, r) }
 func (m *machine) Reclaim(message.Reclaim)      {}
-func (m *machine) Parked()                      {}
+func (m *machine) Parked()                      { m.loads++ }
 func (m *machine) NoLayout()                    {}
 func (m *machine) Confirm(*batch.Batch)         {}
 func (m *machine) Topics(*batch.Batch, []int)   {}
@@ -362,6 +363,29 @@ func TestTakenByAFailover(t *testing.T) {
 	m.Claimed(m.now, message.Claim{Now: m.redisNow(), State: message.ClaimReclaimFirst}, m.now, nil)
 	m.Reclaimed(m.now, 5, false, nil)
 	require.Zero(t, m.claim().Max)
+}
+
+// TestParkedAcrossATakeover: a settle parks a message after the shard was lost and is ours again, while its claim is still valid, since
+// the other instance has reclaimed nothing. So what is parked is loaded once more.
+func TestParkedAcrossATakeover(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	due := m.redisNow()
+	m.answer([]message.ClaimedMessage{m.message("m1", "t")}, &due)
+	m.calls["m1"](sinks.Failed(sinks.Unavailable, sinks.ReasonFull, errBroker))
+	m.after(settleSoon)
+	require.Len(t, m.settles, 1)
+	m.after(3 * time.Second)
+	require.True(t, m.IsWaiting())
+	m.Claimed(m.now, message.Claim{Now: m.redisNow(), State: message.ClaimHeld, Holder: "other"}, m.now, nil)
+	m.after(6 * time.Second)
+	m.answer(nil, nil)
+	m.step()
+	before := m.loads
+	m.Loaded(m.now, nil, nil)
+	m.Settled(m.now, m.settles[0].batch, false, nil)
+	m.after(time.Millisecond)
+	require.Equal(t, before+1, m.loads)
 }
 
 // TestSeize: a lease is taken over that was not renewed for long, by our own clock; another holder's is another lease (I7).

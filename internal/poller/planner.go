@@ -590,6 +590,12 @@ func (a *planner) confirmed(now time.Duration, isDurable bool) {
 	}
 }
 
+// settled says that a settle was answered: something has left the window, and perhaps gone to a slot that is not known.
+func (a *planner) settled() {
+	a.roomFreed()
+	a.unloaded = a.unloaded || a.routes.IsBehind()
+}
+
 // roomFreed says that something has left the window, so there may be room.
 func (a *planner) roomFreed() {
 	a.pausedUntil, a.limitedUntil = 0, 0

@@ -310,7 +310,7 @@ func (s *Shard) Settled(now time.Duration, b *batch.Batch, stale bool, err error
 	}
 	indices, n, isRepeated := s.flight.EndSettle(b, !stale, now)
 	s.queue.config.Observer.AddInFlight(s.queue.config.Queue, -len(indices))
-	s.planner.roomFreed()
+	s.planner.settled()
 	if stale || isRepeated {
 		s.tellAcks(b, indices)
 	}

@@ -64,6 +64,7 @@ type Table struct {
 	Config
 
 	isAny    bool // a message may have to be parked
+	isBehind bool // see IsBehind
 	patience time.Duration
 	hasRates bool // of topics
 	byName   map[sinks.Route]*Route
@@ -126,7 +127,7 @@ func (t *Table) holdIfPaused(r *Route, topic string) {
 // Load takes what Redis has parked in the shard. It forgets all else where the
 // shard has come from another holder.
 func (t *Table) Load(parked []message.ParkedRoute, now time.Duration, isNew bool) {
-	if isNew {
+	if t.isBehind = false; isNew {
 		t.clear()
 	}
 	for _, p := range parked {
@@ -386,8 +387,14 @@ func (t *Table) Succeed(r *Route) {
 func (t *Table) Passed(r *Route) { r.grow() }
 
 // Parked records that a message sent to the slot is in Redis, or will never get there any
-// more.
-func (t *Table) Parked(r *Route) { r.arrived() }
+// more. If the route was forgotten meanwhile, nobody looks at the slot before what is parked is loaded again.
+func (t *Table) Parked(r *Route) {
+	r.arrived()
+	t.isBehind = t.isBehind || t.bySlot[r.slot] != r
+}
+
+// IsBehind reports whether Redis may have messages in slots that the table does not know.
+func (t *Table) IsBehind() bool { return t.isBehind }
 
 // TakeBack records that n messages claimed from the slot are settled.
 func (t *Table) TakeBack(r *Route, n int) {

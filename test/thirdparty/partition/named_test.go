@@ -242,7 +242,11 @@ func (s *site) pauses(ctx context.Context, w *trial.World) error {
 	sent := func() (n int64) { n, _ = w.Broker.Stored(ctx, canaries); return n }
 	goOn := func(when string) error {
 		before := sent()
-		return await(ctx, "canaries "+when, func() bool { return sent() > before+2 })
+		err := await(ctx, "canaries "+when, func() bool { return sent() > before+2 })
+		for i := 0; err != nil && i < len(w.Bridges()); i++ {
+			err = fmt.Errorf("%w; bridge %d: %s", err, i, end(w.Bridges()[i].Log()))
+		}
+		return err
 	}
 	if err := errors.Join(w.Broker.MakeTopic(ctx, canaries), goOn("at first")); err != nil {
 		return err
