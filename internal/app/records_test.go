@@ -80,9 +80,9 @@ func (r *records) first(format string, args ...any) int {
 func (r *records) troubles(but ...string) (found []string) {
 	r.list.mu.Lock()
 	defer r.list.mu.Unlock()
-	but = append(but, "park")
 	for _, l := range r.list.lines {
-		if l.level >= slog.LevelWarn && !slices.Contains(but, l.event) {
+		hangs := l.event == "park" && strings.Contains(l.text, "reason=timeout")
+		if l.level >= slog.LevelWarn && !hangs && !slices.Contains(but, l.event) {
 			found = append(found, l.level.String()+" "+l.text)
 		}
 	}

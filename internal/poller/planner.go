@@ -178,6 +178,7 @@ func (a *planner) next(now time.Duration) (do action, at time.Duration) {
 		return actionNone, at
 	case a.unloaded && a.mine && a.pending == nil && !a.isDraining:
 		a.isUnderWay = true
+		a.routes.Ask()
 		return actionParked, 0
 	case a.pending == nil && !a.request(now):
 		return actionNone, a.callAt(now)
@@ -593,6 +594,11 @@ func (a *planner) confirmed(now time.Duration, isDurable bool) {
 // settled says that a settle was answered: something has left the window, and perhaps gone to a slot that is not known.
 func (a *planner) settled() {
 	a.roomFreed()
+	a.keepUp()
+}
+
+// keepUp has what is parked loaded again if there may be more than is known.
+func (a *planner) keepUp() {
 	a.unloaded = a.unloaded || a.routes.IsBehind()
 }
 

@@ -291,6 +291,7 @@ func (s *Shard) Loaded(now time.Duration, parked []message.ParkedRoute, err erro
 		return
 	}
 	s.routes.Load(parked, now, s.planner.markLoaded())
+	s.planner.keepUp()
 }
 
 // Cut says that what is being published is cut short.

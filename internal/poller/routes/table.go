@@ -65,6 +65,7 @@ type Table struct {
 
 	isAny    bool // a message may have to be parked
 	isBehind bool // see IsBehind
+	hasGrown bool // a message has come to a slot since it was asked what is parked
 	patience time.Duration
 	hasRates bool // of topics
 	byName   map[sinks.Route]*Route
@@ -124,10 +125,14 @@ func (t *Table) holdIfPaused(r *Route, topic string) {
 	}
 }
 
+// Ask says that Redis is asked for what is parked, for Load.
+func (t *Table) Ask() { t.isBehind, t.hasGrown = false, false }
+
 // Load takes what Redis has parked in the shard. It forgets all else where the
 // shard has come from another holder.
 func (t *Table) Load(parked []message.ParkedRoute, now time.Duration, isNew bool) {
-	if t.isBehind = false; isNew {
+	if isNew { // Whether the answer has what came meanwhile is not known.
+		t.isBehind = t.isBehind || t.hasGrown
 		t.clear()
 	}
 	for _, p := range parked {
@@ -390,6 +395,7 @@ func (t *Table) Passed(r *Route) { r.grow() }
 // more. If the route was forgotten meanwhile, nobody looks at the slot before what is parked is loaded again.
 func (t *Table) Parked(r *Route) {
 	r.arrived()
+	t.hasGrown = true
 	t.isBehind = t.isBehind || t.bySlot[r.slot] != r
 }
 

@@ -268,7 +268,10 @@ func (s *story) judge() {
 		}
 	}
 	for f, made := range s.made {
-		if s.mustCome(f, made) && !came[FiringID("n", f.at)+f.body] {
+		if !s.mustCome(f, made) {
+			continue
+		}
+		if s.must++; !came[FiringID("n", f.at)+f.body] {
 			s.fail("%s of %q is missing: it was a message at %s, and in force from %s to %s", FiringID("n", f.at), f.body, made, s.told[f.body].from, s.told[f.body].to)
 		}
 	}
@@ -284,11 +287,7 @@ func (s *story) mustCome(f firing, made time.Time) bool {
 	if made.After(ready) {
 		ready = made
 	}
-	isIn := slices.ContainsFunc(s.rounds, func(r round) bool { return r.began.After(ready) && r.ended.Before(t.to) })
-	if isIn {
-		s.must++
-	}
-	return isIn
+	return slices.ContainsFunc(s.rounds, func(r round) bool { return r.began.After(ready) && r.ended.Before(t.to) })
 }
 
 func (s *story) fail(format string, args ...any) {
