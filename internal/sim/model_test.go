@@ -236,7 +236,7 @@ func (m *model) fenced(tag, was, is string) {
 	}
 }
 
-// marked judges that a settle which came too late has marked what lives on. Where a wipe has taken back message, layout
+// marked judges that a settle which came too late has marked what lives on. Where a wipe or a loss has taken message
 // and trace, a call of a name makes it again in what may be another shard, where nobody knows of the first copy.
 func (m *model) marked() {
 	s := m.w.redis.server
@@ -245,7 +245,7 @@ func (m *model) marked() {
 			stored, _ := s.field(p.base+"msg", s.argv[i])
 			counts, _ := s.field(p.base+"attempts", s.argv[i])
 			fields, isOurs := strings.Fields(counts), len(stored) > 30 && stored[14:30] == s.argv[i+1]
-			if isOurs && (len(fields) < 3 || fields[2] == "0") && (p.base+"msg" == s.keys[0] || p.now.life == nil || !m.was(p.now.life.began, "wipe")) {
+			if isOurs && (len(fields) < 3 || fields[2] == "0") && (p.base+"msg" == s.keys[0] || p.now.life == nil || !m.was(p.now.life.began, "wipe", "lost shard")) {
 				m.w.fail("I5: %s was published, its settle came too late, and it is not marked", p.now.life)
 			}
 		}

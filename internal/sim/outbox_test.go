@@ -807,7 +807,7 @@ func (m *model) rowCame(p *place, before, now facts, script string) {
 	attempts, _ := m.w.redis.server.field(p.base+"attempts", p.of.member)
 	fields := strings.Fields(attempts)
 	l.isMarked = len(fields) > 2 && fields[2] != "0"
-	if l.isLost && l.hasCopy() && !l.isMarked && !m.was(l.began, "clock", "database clock") {
+	if l.isLost && l.hasCopy() && !l.isMarked && !m.was(l.began-compares, "clock", "database clock") {
 		m.w.fail("I11: a %s brings %s back, of which a copy is out, and does not mark it", script, l)
 	}
 	l.took = before.life
@@ -1076,7 +1076,7 @@ func (m *model) checkRows() {
 func (w *world) loseShard(shard int) {
 	tag := fmt.Sprintf("{%s:%d}", queueName, shard)
 	w.tell("lost: " + tag)
-	w.redis.server.restore(tag, newRedisServer(w.redis.clock))
+	w.replace(tag, newRedisServer(w.redis.clock))
 	w.model.restored(tag, -1)
 }
 

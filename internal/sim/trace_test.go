@@ -236,6 +236,7 @@ func (r *recorder) runs(script string, reply []any) {
 		return
 	}
 	tokens, ids := r.tokens(script)
+	isSecond := r.m.w.redis.server.isSecond || (script == "cancel" || script == "reschedule") && r.argv[2] == "2"
 	asksOnly := script == "schedule" && r.argv[3][1] == '0' || script == "replace" && r.argv[6] == "0"
 	for i, member := range ids {
 		code := int64(1)
@@ -260,7 +261,7 @@ func (r *recorder) runs(script string, reply []any) {
 			r.leaves(id, "an earlier layout")
 		case a == nil:
 			r.leaves(id, "calls for many")
-		case !a.isUnderWay && r.m.clockWasSet(r.m.w.now()-2*time.Minute): // A run that was over is in time again.
+		case (!a.isUnderWay || !isSecond && t.isRepeated(a)) && r.m.clockWasSet(r.m.w.now()-2*time.Minute): // A run that was over is in time again.
 			r.leaves(id, "a clock set back")
 		case code == 3 && a.life != nil && a.life.promise.maxWait > 0: // The SDK asks again, under another token.
 			r.leaves(id, "debounced in flight")
@@ -271,7 +272,7 @@ func (r *recorder) runs(script string, reply []any) {
 			continue
 		}
 		s := r.step(t, p, "run")
-		s.Call, s.Verb, s.Second, s.Says = t.calls[a], script, r.m.w.redis.server.isSecond || (script == "cancel" || script == "reschedule") && r.argv[2] == "2", codes[code]
+		s.Call, s.Verb, s.Second, s.Says = t.calls[a], script, isSecond, codes[code]
 		promised := a.promise
 		if a.life != nil {
 			promised = a.life.promise
@@ -281,6 +282,11 @@ func (r *recorder) runs(script string, reply []any) {
 		}
 		r.add(t, s)
 	}
+}
+
+// isRepeated reports whether a call was made again.
+func (t *traced) isRepeated(a *ask) bool {
+	return slices.ContainsFunc(t.steps, func(s statespace.TraceStep) bool { return s.Is == "repeat" && s.Call == t.calls[a] })
 }
 
 // tokens are the calls of a run, and their messages.

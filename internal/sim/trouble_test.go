@@ -355,7 +355,7 @@ func (w *world) restore(shard int, ago time.Duration) {
 		w.tell("restore " + tag)
 		fence := func() string { epoch, _ := w.redis.server.field("delay:"+tag+":meta", "epoch"); return epoch }
 		before := fence()
-		w.redis.server.restore(tag, r.was)
+		w.replace(tag, r.was)
 		switch fence() {
 		case before:
 		case "": // It is as before it was made.
@@ -367,6 +367,14 @@ func (w *world) restore(shard int, ago time.Duration) {
 		w.model.holders[tag] = r.holder
 		w.model.restored(tag, r.then)
 	})
+}
+
+// replace puts a shard in place of what Redis has of it.
+func (w *world) replace(tag string, by *redisServer) {
+	if w.model.isLimited() { // By a budget that may go with this.
+		w.model.happened("limit")
+	}
+	w.redis.server.restore(tag, by)
 }
 
 // replica is what a late replica has of a shard.
