@@ -10,6 +10,7 @@ package linktest
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,8 +20,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
@@ -41,6 +44,23 @@ type Login struct {
 
 // Try uses the link once; nil says that it works.
 type Try func(ctx context.Context) error
+
+// Publish tries a sink's link by a message. One that the server does not take must wait, and for no
+// reason of its own.
+func Publish(ctx context.Context, t *testing.T, sink sinks.Sink, m message.Message) error {
+	t.Helper()
+	outcome := sinks.Publish(ctx, sink, []message.Message{m})[0]
+	switch outcome.Class {
+	case sinks.Acknowledged:
+		return nil
+	case sinks.Permanent, sinks.Retryable:
+		t.Errorf("%s %s: %v", outcome.Class, outcome.Reason, outcome.Err)
+	case sinks.Unavailable, sinks.Unknown:
+	}
+	return errors.Join(errNotPublished, outcome.Err)
+}
+
+var errNotPublished = errors.New("not published")
 
 // Link is one link with a server of its own, which demands TLS, a certificate of its
 // authority and, where Password is set, that password.

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/secret"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/linktest"
@@ -21,8 +19,6 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
-
-var errNotPublished = errors.New("not published")
 
 // TestLink logs in by PLAIN where a certificate is demanded, too. Kafka does not start
 // with a certificate that has ended, so here it ends while the broker runs: after several times
@@ -63,15 +59,10 @@ func TestLink(t *testing.T) {
 // when a certificate ends. What cannot be sent must wait, and for no reason of its own.
 func tryPublish(ctx context.Context, t *testing.T, sink *Sink, topic string) error {
 	t.Helper()
-	outcome := sinks.Publish(ctx, sink, []message.Message{newMessage(t, topic, "")})[0]
-	switch outcome.Class {
-	case sinks.Acknowledged:
-		return sink.Ping(ctx)
-	case sinks.Permanent, sinks.Retryable:
-		t.Errorf("%s %s: %v", outcome.Class, outcome.Reason, outcome.Err)
-	case sinks.Unavailable, sinks.Unknown:
+	if err := linktest.Publish(ctx, t, sink, newMessage(t, topic, "")); err != nil {
+		return err
 	}
-	return errors.Join(errNotPublished, outcome.Err)
+	return sink.Ping(ctx)
 }
 
 // bearerProperties add OAUTHBEARER to the logins, with Kafka's own validator of tokens

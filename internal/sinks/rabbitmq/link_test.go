@@ -3,7 +3,6 @@ package rabbitmq
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -12,13 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/linktest"
-	"github.com/delaybridge/delaybridge/internal/sinks"
 )
-
-var errNotPublished = errors.New("not published")
 
 // TestLink logs in with a password, which is in a file.
 func TestLink(t *testing.T) {
@@ -72,15 +67,7 @@ func runLink(t *testing.T, l *linktest.Link, auth string) {
 		}
 		sink := newSink(t, config)
 		return func(ctx context.Context) error {
-			outcome := sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})[0]
-			switch outcome.Class {
-			case sinks.Acknowledged:
-				return nil
-			case sinks.Permanent, sinks.Retryable: // It must wait, and for no reason of its own.
-				t.Errorf("%s %s: %v", outcome.Class, outcome.Reason, outcome.Err)
-			case sinks.Unavailable, sinks.Unknown:
-			}
-			return errors.Join(errNotPublished, outcome.Err)
+			return linktest.Publish(ctx, t, sink, newMessage(t, "orders", topic))
 		}
 	}
 	l.Run(t)

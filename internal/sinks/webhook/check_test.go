@@ -16,6 +16,7 @@ import (
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 	"github.com/delaybridge/delaybridge/internal/sinks"
+	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
@@ -40,6 +41,19 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, []string{"E webhook_unreachable"}, look(plan, "https://127.0.0.1:"+testenv.Port(t), trusting))
 	require.Equal(t, []string{"E webhook_unreachable"}, look(plan, "https://nobody.invalid/", trusting))
 	require.Zero(t, asked.Load())
+}
+
+// An operator is told what a firewall has to let through, for each endpoint, and no secret.
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	lines := webhook.Config{Endpoints: map[string]webhook.Endpoint{
+		"orders": {URL: "https://shop.example.com/hooks", Secrets: "/run/secrets/orders"},
+		"bills":  {URL: "https://[2001:db8::1]:8443/", Secrets: "/run/secrets/bills"},
+	}}.Grants(kind.Use{})
+	require.Equal(t, []string{
+		"# endpoint bills: let the bridge reach [2001:db8::1]:8443, and have it verify with the secrets of /run/secrets/bills",
+		"# endpoint orders: let the bridge reach shop.example.com:443, and have it verify with the secrets of /run/secrets/orders",
+	}, lines)
 }
 
 // newSecured serves with TLS.
