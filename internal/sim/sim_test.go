@@ -88,14 +88,14 @@ func TestSimulation(t *testing.T) {
 }
 
 // enough is how many seeds have each pair of conditions meet.
-const enough = 100
+const enough = 200
 
 // TestReplays tells seeds twice.
 func TestReplays(t *testing.T) {
 	if !isExact(t) {
 		t.Skip("the runtime leaves things to chance here: make sim runs it")
 	}
-	n := min(50, *seeds)
+	n := min(50, max(1, *seeds/10))
 	traces := map[uint64]string{}
 	for o := range eachSeed(t, *first, n, nil) {
 		traces[o.Seed] = o.Trace

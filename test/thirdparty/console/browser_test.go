@@ -20,9 +20,10 @@ import (
 
 // browser is a tab of headless Chromium.
 type browser struct {
-	t    *testing.T
-	ctx  context.Context //nolint:containedctx // It is how chromedp names a tab.
-	home string
+	t      *testing.T
+	ctx    context.Context //nolint:containedctx // It is how chromedp names a tab.
+	home   string
+	opened int // pages
 
 	mu       sync.Mutex
 	troubles []string
@@ -124,8 +125,8 @@ func (b *browser) open(page string, query ...string) {
 	for i := 0; i < len(query); i += 2 {
 		values.Set(query[i], query[i+1])
 	}
-	do(b, chromedp.Navigate("about:blank")) // Else only the part behind the # changes, which loads nothing.
-	do(b, chromedp.Navigate(b.home+"#/"+page+"?"+values.Encode()))
+	b.opened++ // Else only the part behind the # changes, which loads nothing. By way of another page Chromium would start two processes.
+	do(b, chromedp.Navigate(fmt.Sprintf("%s?%d#/%s?%s", b.home, b.opened, page, values.Encode())))
 	b.until(`document.querySelector('main h1') !== null`)
 }
 

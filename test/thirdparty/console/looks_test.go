@@ -298,25 +298,26 @@ func TestLooks(t *testing.T) {
 	if *screens != "" {
 		w.works()
 	}
-	b := newBrowser(t, w.address)
+	b, schemes := newBrowser(t, w.address), []string{"light", "dark"}
 	b.begun()
 	for _, size := range [][2]int64{{1280, 860}, {390, 844}} {
 		do(b, chromedp.EmulateViewport(size[0], size[1]))
-		for _, scheme := range []string{"light", "dark"} {
-			b.likes(scheme)
-			for page := range pages {
-				b.openBusy(page)
-				b.check(page, size[0])
+		for page := range pages {
+			b.openBusy(page)
+			b.check(page, size[0])
+			b.reads(page)
+			for _, scheme := range schemes {
+				b.likes(scheme)
 				b.contrasts(scheme + ", " + page)
-				if scheme == "light" {
-					b.reads(page)
-				}
 				if *screens != "" {
 					b.until(`document.querySelector('header').innerText.includes('live')`)
 					b.until(`![...document.querySelectorAll('main dt')].some((e) => e.innerText === 'Scheduled' && e.nextElementSibling.innerText === '–')`)
 					b.picture(page, scheme, size[0])
 				}
 			}
+		}
+		for _, scheme := range schemes {
+			b.likes(scheme)
 			b.openBusy("message")
 			b.click("Reschedule …")
 			b.count("dialog[open]", 1)
