@@ -273,7 +273,7 @@ func TestReturnsAreClaimedAtOnce(t *testing.T) {
 
 // room is how many messages of the window another shard may have.
 func (m *machine) room() int {
-	share := m.queue.config.Sink.Window.Join(func() {})
+	share := m.queue.config.Sink.Window.Join("other", func() {})
 	defer share.Leave()
 	messages, _, _ := share.Reserve(1<<20, false)
 	return messages
@@ -298,7 +298,7 @@ func TestRoomThatIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
 	most := m.room()
-	other := m.queue.config.Sink.Window.Join(func() {})
+	other := m.queue.config.Sink.Window.Join("other", func() {})
 	other.Hold(most, 1<<20, true)
 	m.turn.reserve(most, m.now)
 	require.True(t, m.turn.isCrowded)

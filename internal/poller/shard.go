@@ -65,7 +65,7 @@ type Wakes struct {
 func NewShard(q *Queue, index int, number uint64, do Calls, wakes Wakes) *Shard {
 	s := &Shard{queue: q, index: index, log: q.config.Logger.With("shard", index), do: do, changed: wakes.Outcomes, policy: q.policy.Load()}
 	s.quota = q.rates.Quota(index, wakes.Rates)
-	s.turn = newTurn(q.config.Sink.Window.Join(wakes.Room))
+	s.turn = newTurn(q.config.Sink.Window.Join(q.config.Queue, wakes.Room))
 	s.routes = routes.New(routes.Config{
 		Log: s.log, Slots: q.slots, Name: q.config.Sink.Route, SayNow: q.sayNow, Suspects: &q.suspects, Quota: s.quota, Backoff: q.backoff,
 	})

@@ -528,7 +528,7 @@ func (w *world) start() {
 	in.queue.slots = w.slots
 	in.pause(maps.Clone(w.paused))
 	in.accrue()
-	in.observer = config.Sink.Window.Join(func() {})
+	in.observer = config.Sink.Window.Join("other", func() {})
 	w.after(time.Second, "", in.look)
 	w.instances = append(w.instances, in)
 	w.tell("start " + name)

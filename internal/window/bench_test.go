@@ -17,7 +17,7 @@ func BenchmarkAcknowledgements(b *testing.B) {
 	for range goroutines {
 		all.Go(func() {
 			awake := make(chan struct{}, 1)
-			share := w.Join(func() {
+			share := w.Join("orders", func() {
 				select {
 				case awake <- struct{}{}:
 				default:

@@ -3,11 +3,11 @@ package window
 import "time"
 
 const (
-	// target is the intended queueing delay of a message, before and in the broker.
-	// It bounds what a slow link holds in flight, and is long enough that the link
-	// does not run dry between two claims. All queues of the sink wait that long
-	// behind the busiest one. RFC 6817 allows up to 100 ms, LEDBAT++ uses 60.
-	target = 60 * time.Millisecond
+	// aloneTarget is the intended queueing delay of a message, before and in the broker, where one queue
+	// uses the sink. It bounds what a slow link holds in flight, and is long enough that the link does
+	// not run dry between two claims. RFC 6817 allows up to 100 ms, LEDBAT++ uses 60. Where several do,
+	// all of them wait that long behind the busiest one: sharedTarget costs it some of its rate.
+	aloneTarget, sharedTarget = 60 * time.Millisecond, 15 * time.Millisecond
 
 	// leastRound is the shortest round: a limit that moved after each millisecond
 	// would follow every hiccup of a fast broker.
@@ -48,6 +48,7 @@ const (
 // not rise.
 type limit struct {
 	messages, bytes float64
+	target          time.Duration
 	base            time.Duration
 	took            time.Duration // the mean of the last round
 	smooth          time.Duration // of the last rounds
@@ -85,7 +86,7 @@ func newLimit() (l limit) {
 
 // restart starts again with a new connection, of which nothing is known.
 func (l *limit) restart() {
-	*l = limit{took: l.took, phase: measure}
+	*l = limit{target: aloneTarget, took: l.took, phase: measure}
 	l.set(0, 0)
 }
 
@@ -99,8 +100,9 @@ func (l *limit) set(messages, bytes float64) {
 // holds records how much is in flight.
 func (l *limit) holds(inFlight load) { l.round.peak = max(l.round.peak, inFlight.messages) }
 
-// acknowledged learns from messages that took that long each.
-func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now time.Time) {
+// acknowledged learns from messages that took that long each. At the end of a round it asks whether several queues
+// use the sink.
+func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now time.Time, isShared func(now time.Time) bool) {
 	r := &l.round
 	if r.of == 0 {
 		*r = newRound(inFlight, now)
@@ -109,6 +111,9 @@ func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now 
 	r.sum += time.Duration(acked.messages) * took
 	if lasted := now.Sub(r.began); l.isRound(lasted) {
 		l.took = max(1, r.sum/time.Duration(r.acked.messages))
+		if l.target = aloneTarget; isShared(now) {
+			l.target = sharedTarget
+		}
 		l.learn(now, lasted)
 		*r = newRound(inFlight, now)
 	}
@@ -129,7 +134,7 @@ func (l *limit) isRound(lasted time.Duration) bool {
 	case l.phase >= measure:
 		return r.acked.messages >= r.of && lasted >= leastRound
 	default:
-		return r.acked.messages >= r.of && lasted >= leastRound || lasted >= l.base+2*target
+		return r.acked.messages >= r.of && lasted >= leastRound || lasted >= l.base+2*l.target
 	}
 }
 
@@ -175,18 +180,18 @@ func (l *limit) startMeasuring() {
 // move changes the limit after a round.
 func (l *limit) move(lasted time.Duration) {
 	queued := l.took - l.base
-	if queued > target {
+	if queued > l.target {
 		l.slow++
 		// Never by more than half at once: one hiccup is no slow broker (RFC 6817).
-		rounds := float64(l.base+target) / float64(lasted)
+		rounds := float64(l.base+l.target) / float64(lasted)
 		messages, bytes := float64(l.round.acked.messages)*rounds, float64(l.round.acked.bytes)*rounds
 		l.set(min(l.messages, max(messages, l.messages/2)), min(l.bytes, max(bytes, l.bytes/2)))
 		return
 	}
 	l.slow = 0
 	factor := 2. // As in slow start: without a queue, the distance to the right size is not visible.
-	if queued >= target/4 {
-		factor = min(2, 1+float64(target-queued)/float64(l.took)/2)
+	if queued >= l.target/4 {
+		factor = min(2, 1+float64(l.target-queued)/float64(l.took)/2)
 	}
 	peak, each := float64(l.round.peak), float64(l.round.acked.bytes)/float64(l.round.acked.messages)
 	l.set(max(l.messages, peak*factor), max(l.bytes, peak*each*factor))

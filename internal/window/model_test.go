@@ -131,7 +131,7 @@ func TestConcurrentShares(t *testing.T) {
 		for range shares {
 			go func() {
 				awake := make(chan struct{}, 1)
-				share := w.Join(func() {
+				share := w.Join("orders", func() {
 					select {
 					case awake <- struct{}{}:
 					default:

@@ -3,6 +3,7 @@ package window_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,8 +16,8 @@ const publishTimeout = 10 * time.Second
 // mostInFlight is the largest limit, of messages and of bytes.
 const mostMessages, mostBytes = 1 << 16, 64 << 20
 
-// leastBytes is the least limit.
-const leastBytes = 64 << 10
+// leastMessages and leastBytes are the least limit.
+const leastMessages, leastBytes = 256, 64 << 10
 
 func TestLinks(t *testing.T) {
 	t.Parallel()
@@ -85,6 +86,26 @@ func TestBrokers(t *testing.T) {
 				s.isFair(t)
 			})
 		}
+	}
+}
+
+// TestQueueBesideABusyOne: what a busy queue has in flight does not hold up another one for long, and costs it little.
+func TestQueueBesideABusyOne(t *testing.T) {
+	t.Parallel()
+	for _, perSecond := range []int{10_000, 25_000, 100_000} {
+		t.Run(fmt.Sprintf("%d/s", perSecond), func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, scenario{
+				beside: 1000, rate: constant(200e6), size: fixed(256), latency: always(time.Millisecond),
+				service: time.Second/time.Duration(perSecond) - 1280*time.Nanosecond, lasts: 20 * time.Second,
+			})
+			s.carries(t, 5, len(s.seconds), 256*float64(perSecond-1000))
+			took := s.beside[len(s.beside)/4:]
+			slices.Sort(took)
+			t.Logf("the other queue: half within %v, 99 %% within %v, all within %v", took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+			inherent := time.Second * leastMessages / time.Duration(perSecond) // What may always be in flight.
+			require.Less(t, took[len(took)*99/100], inherent+25*time.Millisecond)
+		})
 	}
 }
 

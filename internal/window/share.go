@@ -8,6 +8,7 @@ import (
 // Share is one shard's part of a window. Its methods are safe for concurrent use.
 type Share struct {
 	window *Window
+	queue  string
 	wake   func()
 
 	// Guarded by window.mu.
@@ -125,7 +126,7 @@ func (s *Share) drop() {
 // holds sets how much the share holds.
 func (s *Share) holds(inFlight, kept load) {
 	wasActive := s.isActive()
-	s.window.hold(s.inFlight, inFlight, s.kept, kept)
+	s.window.hold(s.queue, s.inFlight, inFlight, s.kept, kept)
 	s.inFlight, s.kept = inFlight, kept
 	s.isGranted = s.isGranted && kept.messages > 0
 	s.window.count(s.isActive(), wasActive)
@@ -226,8 +227,11 @@ func (w *Window) serve() (served []*Share) {
 	return served
 }
 
-// hold replaces what a share held by what it holds now.
-func (w *Window) hold(inFlight, inFlightNow, kept, keptNow load) {
+// hold replaces what a share of the queue held by what it holds now.
+func (w *Window) hold(queue string, inFlight, inFlightNow, kept, keptNow load) {
+	if inFlightNow.messages > 0 {
+		w.usedAt[queue] = w.now()
+	}
 	w.inFlight = w.inFlight.plus(inFlightNow).minus(inFlight)
 	w.kept = w.kept.plus(keptNow).minus(kept)
 	w.limit.holds(w.inFlight)

@@ -25,7 +25,7 @@ type member struct {
 
 func join(w *window.Window) *member {
 	m := &member{Window: w}
-	m.Share = w.Join(func() { m.woken++ })
+	m.Share = w.Join("orders", func() { m.woken++ })
 	return m
 }
 

@@ -20,6 +20,7 @@ type scenario struct {
 	rate    func(at time.Duration) float64
 	size    func(n int) int
 	offered float64 // messages a second, 0: there is always one more
+	beside  float64 // messages a second of another queue, which has one share
 	// claimTakes is how long a claim takes, nil: 1 ms.
 	claimTakes func(at time.Duration) time.Duration
 	// paused is until when the broker does nothing, if it does nothing then.
@@ -54,8 +55,15 @@ type second struct {
 
 func (s second) meanQueue() time.Duration { return s.queued / time.Duration(max(1, s.acks)) }
 
+// flow is what the shares of a queue publish.
+type flow struct {
+	offered float64
+	n       int
+}
+
 type simulatedShare struct {
 	share     *window.Share
+	of        *flow
 	isAwake   bool
 	claimedAt time.Duration // when the claim that runs is answered, 0: none runs
 	reserved  time.Duration
@@ -75,7 +83,7 @@ type simulation struct {
 	flying  []simulatedMessage // in the order of their acknowledgements
 	freeAt  time.Duration      // when the broker has dealt with all it was sent
 	ackedAt time.Duration      // the last acknowledgement: they come in order
-	n       int
+	beside  []time.Duration    // how long the other queue's messages took
 	seconds []second
 }
 
@@ -106,10 +114,12 @@ func simulate(t *testing.T, sc scenario) (s *simulation) {
 			scenario: sc, window: window.New(), began: time.Now(),
 			seconds: make([]second, int(sc.lasts/time.Second)),
 		}
+		orders := &flow{offered: sc.offered}
 		for range sc.shares {
-			shard := &simulatedShare{isAwake: true}
-			shard.share = s.window.Join(func() { shard.isAwake = true })
-			s.all = append(s.all, shard)
+			s.join("orders", orders)
+		}
+		if sc.beside > 0 {
+			s.join("mails", &flow{offered: sc.beside})
 		}
 		for now := time.Duration(0); now < sc.lasts; now = time.Since(s.began) {
 			s.step(now)
@@ -118,6 +128,12 @@ func simulate(t *testing.T, sc scenario) (s *simulation) {
 	})
 	s.print(t)
 	return s
+}
+
+func (s *simulation) join(queue string, of *flow) {
+	shard := &simulatedShare{of: of, isAwake: true}
+	shard.share = s.window.Join(queue, func() { shard.isAwake = true })
+	s.all = append(s.all, shard)
 }
 
 // step does everything that happens until now.
@@ -129,6 +145,10 @@ func (s *simulation) step(now time.Duration) {
 		s.window.Answered(1, m.bytes, m.acked-m.used)
 		m.share.holds(-1, -m.bytes, false)
 		m.share.acks++
+		if m.share.of != s.all[0].of {
+			s.beside = append(s.beside, m.acked-m.begins)
+			continue
+		}
 		tally.acks++
 		tally.bytes += m.bytes
 		tally.queued += m.queued
@@ -164,7 +184,7 @@ func (s *simulation) next(now time.Duration) time.Duration {
 }
 
 func (s *simulation) reserve(shard *simulatedShare, now time.Duration) {
-	if shard.claimedAt > 0 || !shard.isAwake || s.n >= s.due(now) {
+	if shard.claimedAt > 0 || !shard.isAwake || shard.of.n >= shard.of.due(now) {
 		return
 	}
 	shard.isAwake = false
@@ -183,34 +203,34 @@ func (shard *simulatedShare) holds(messages, bytes int, isUsed bool) {
 // publish hands over what was claimed: up to the bytes, but at least one message.
 func (s *simulation) publish(shard *simulatedShare, now time.Duration) {
 	most, bytes, n := min(shard.bytes, claimBytes), 0, 0
-	due := s.due(now)
-	for ; n < shard.messages && s.n < due; n++ {
-		size := s.size(s.n)
+	due := shard.of.due(now)
+	for ; n < shard.messages && shard.of.n < due; n++ {
+		size := s.size(shard.of.n)
 		if n > 0 && bytes+size > most {
 			break
 		}
 		bytes += size
-		s.send(simulatedMessage{share: shard, bytes: size, begins: s.begins(s.n, shard.reserved), used: now})
-		s.n++
+		s.send(simulatedMessage{share: shard, bytes: size, begins: shard.of.begins(shard.reserved), used: now})
+		shard.of.n++
 	}
 	shard.holds(n, bytes, true)
 	shard.claimedAt, shard.isAwake = 0, true
 }
 
 // due is how many messages there are until now.
-func (s *simulation) due(now time.Duration) int {
-	if s.offered == 0 {
+func (f *flow) due(now time.Duration) int {
+	if f.offered == 0 {
 		return math.MaxInt
 	}
-	return int(s.offered * now.Seconds())
+	return int(f.offered * now.Seconds())
 }
 
-// begins is since when the n-th message waits: since it was due, or reserved.
-func (s *simulation) begins(n int, reserved time.Duration) time.Duration {
-	if s.offered == 0 {
+// begins is since when the next message waits: since it was due, or reserved.
+func (f *flow) begins(reserved time.Duration) time.Duration {
+	if f.offered == 0 {
 		return reserved
 	}
-	return time.Duration(float64(n) / s.offered * float64(time.Second))
+	return time.Duration(float64(f.n) / f.offered * float64(time.Second))
 }
 
 // send puts a message behind the others, in the link and the broker.

@@ -26,6 +26,7 @@
 package window
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -48,6 +49,8 @@ const (
 	widerProbeSize = 8
 	// claimTime is how long a probe may take to find messages.
 	claimTime = downFirst
+	// sharedFor is how long a queue counts as one that uses the sink after it had something in flight.
+	sharedFor = time.Second
 )
 
 // Window is what one sink may have in flight. It is safe for concurrent use.
@@ -61,7 +64,8 @@ type Window struct {
 	// overtaken is the latest hand-over of an answered message.
 	overtaken time.Time
 	waiting   []*Share
-	active    int // shares that hold something or wait
+	active    int                  // shares that hold something or wait
+	usedAt    map[string]time.Time // by queue: when it had something in flight
 	health    health
 }
 
@@ -81,6 +85,7 @@ func NewSeeded(random func() float64) *Window {
 	return &Window{
 		began:  time.Now(),
 		limit:  newLimit(),
+		usedAt: map[string]time.Time{},
 		health: health{pause: wait.Backoff{Initial: downFirst, Limit: downMost, Random: random}},
 	}
 }
@@ -89,10 +94,12 @@ func NewSeeded(random func() float64) *Window {
 // clock, too, would be most of the cost of an acknowledgement.
 func (w *Window) now() time.Time { return w.began.Add(time.Since(w.began)) }
 
-// Join returns a share that holds nothing. wake is called when a Reserve that was
+// Join returns a share of a queue, that holds nothing. wake is called when a Reserve that was
 // refused would succeed, when the sink went down and when it is back; it must not
 // block, and is called without a lock held.
-func (w *Window) Join(wake func()) *Share { return &Share{window: w, wake: wake} }
+func (w *Window) Join(queue string, wake func()) *Share {
+	return &Share{window: w, queue: queue, wake: wake}
+}
 
 // Limit returns how many messages and bytes may be in flight now, for display.
 func (w *Window) Limit() (messages, bytes int) {
@@ -100,6 +107,12 @@ func (w *Window) Limit() (messages, bytes int) {
 	defer w.mu.Unlock()
 	size := w.limit.size()
 	return size.messages, size.bytes
+}
+
+// isShared reports whether several queues have used the sink lately.
+func (w *Window) isShared(now time.Time) bool {
+	maps.DeleteFunc(w.usedAt, func(_ string, at time.Time) bool { return now.Sub(at) > sharedFor })
+	return len(w.usedAt) > 1
 }
 
 // InFlight is how many messages and bytes are in flight.
@@ -133,7 +146,7 @@ func (w *Window) Answered(messages, bytes int, took time.Duration) (wasDown bool
 	w.mu.Lock()
 	now := w.now()
 	if messages > 0 {
-		w.limit.acknowledged(load{messages, bytes}, took, w.inFlight, now)
+		w.limit.acknowledged(load{messages, bytes}, took, w.inFlight, now, w.isShared)
 		if began := now.Add(-took); began.After(w.overtaken) {
 			w.overtaken = began
 		}
