@@ -6,8 +6,10 @@ const (
 	// aloneTarget is the intended queueing delay of a message, before and in the broker, where one queue
 	// uses the sink. It bounds what a slow link holds in flight, and is long enough that the link does
 	// not run dry between two claims. RFC 6817 allows up to 100 ms, LEDBAT++ uses 60. Where several do,
-	// all of them wait that long behind the busiest one: sharedTarget costs it some of its rate.
+	// all of them wait that long behind the busiest one: sharedTarget costs it some of its rate. Behind a
+	// long way that hardly matters, and a short queue is lost in its noise: there it is a part of base.
 	aloneTarget, sharedTarget = 60 * time.Millisecond, 15 * time.Millisecond
+	sharedPart                = 4
 
 	// leastRound is the shortest round: a limit that moved after each millisecond
 	// would follow every hiccup of a fast broker.
@@ -112,7 +114,7 @@ func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now 
 	if lasted := now.Sub(r.began); l.isRound(lasted) {
 		l.took = max(1, r.sum/time.Duration(r.acked.messages))
 		if l.target = aloneTarget; isShared(now) {
-			l.target = sharedTarget
+			l.target = min(aloneTarget, max(sharedTarget, l.base/sharedPart))
 		}
 		l.learn(now, lasted)
 		*r = newRound(inFlight, now)

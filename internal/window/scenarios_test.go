@@ -186,17 +186,29 @@ func TestLinkFallsAndRises(t *testing.T) {
 // with a queue: the limit would shrink until next to nothing is in flight.
 func TestLatencyVaries(t *testing.T) {
 	t.Parallel()
-	s := simulate(t, scenario{
-		rate: constant(2e6), size: fixed(600), lasts: 2 * time.Minute,
-		latency: func(at time.Duration) time.Duration {
-			return 300*time.Millisecond + time.Duration(250*math.Sin(at.Seconds()*7)*float64(time.Millisecond))
-		},
-	})
-	// With so much noise the queue can hardly be seen. What counts is that the limit
-	// does not fall to nothing: one message at a time would be 3/1000 of this.
-	sum := s.between(20, len(s.seconds))
-	require.Greater(t, float64(sum.bytes)/float64(len(s.seconds)-20), 0.5*2e6)
-	require.Less(t, sum.slowest, 3*time.Second)
+	for _, beside := range []float64{0, 50} {
+		t.Run(fmt.Sprintf("beside %.0f", beside), func(t *testing.T) {
+			t.Parallel()
+			s := simulate(t, scenario{
+				beside: beside, rate: constant(2e6), size: fixed(600), lasts: 2 * time.Minute,
+				latency: func(at time.Duration) time.Duration {
+					return 300*time.Millisecond + time.Duration(250*math.Sin(at.Seconds()*7)*float64(time.Millisecond))
+				},
+			})
+			// With so much noise the queue can hardly be seen. What counts is that the limit
+			// does not fall to nothing: one message at a time would be 3/1000 of this.
+			sum := s.between(20, len(s.seconds))
+			require.Greater(t, float64(sum.bytes)/float64(len(s.seconds)-20), 0.5*2e6)
+			require.Less(t, sum.slowest, 3*time.Second)
+		})
+	}
+}
+
+// A long way is filled though another queue uses it, too, also where claims take long.
+func TestLongWayIsShared(t *testing.T) {
+	t.Parallel()
+	s := simulate(t, scenario{beside: 50, rate: constant(2e6), size: fixed(600), latency: always(500 * time.Millisecond), claimTakes: always(10 * time.Millisecond)})
+	s.carries(t, 10, len(s.seconds), 2e6)
 }
 
 // A broker that becomes slower for good, without a queue, is measured again.
