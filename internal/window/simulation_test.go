@@ -225,12 +225,12 @@ func (f *flow) due(now time.Duration) int {
 	return int(f.offered * now.Seconds())
 }
 
-// begins is since when the next message waits: since it was due, or reserved.
+// begins is since when the next message waits: since it was due, as due has it, or reserved.
 func (f *flow) begins(reserved time.Duration) time.Duration {
 	if f.offered == 0 {
 		return reserved
 	}
-	return time.Duration(float64(f.n) / f.offered * float64(time.Second))
+	return time.Duration(float64(f.n+1) / f.offered * float64(time.Second))
 }
 
 // send puts a message behind the others, in the link and the broker.

@@ -49,8 +49,9 @@ const (
 	widerProbeSize = 8
 	// claimTime is how long a probe may take to find messages.
 	claimTime = downFirst
-	// sharedFor is how long a queue counts as one that uses the sink after it had something in flight.
-	sharedFor = time.Second
+	// sharedFor is how long a queue counts as one that uses the sink after it had something in flight: the messages of
+	// one that has few are to wait no longer than those of one that has many.
+	sharedFor = time.Minute
 )
 
 // Window is what one sink may have in flight. It is safe for concurrent use.
@@ -109,7 +110,7 @@ func (w *Window) Limit() (messages, bytes int) {
 	return size.messages, size.bytes
 }
 
-// isShared reports whether several queues have used the sink lately.
+// isShared reports whether several queues have used the sink within a minute.
 func (w *Window) isShared(now time.Time) bool {
 	maps.DeleteFunc(w.usedAt, func(_ string, at time.Time) bool { return now.Sub(at) > sharedFor })
 	return len(w.usedAt) > 1
