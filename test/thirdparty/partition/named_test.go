@@ -254,13 +254,14 @@ func (s *site) pauses(ctx context.Context, w *trial.World) error {
 	admin := inspect.NewAdmin(w.Store())
 	for i, b := range w.Bridges() {
 		_, err := admin.Pause(ctx, "", "test")
-		paused := sent() + 1 // One may be in flight.
+		paused := sent()
 		cut := s.both(s.groups["bridge"][i : i+1])
 		if err = errors.Join(err, s.Play(ctx, s.hear([]Trouble{cut}, w.Broker.Name()))); err != nil {
 			return err
 		}
-		if n := sent(); n > paused {
-			return fmt.Errorf("%d canaries in a pause", n-paused+1)
+		// One may be in flight, and one may come before the bridge that misses the hint hears of the pause by a heartbeat.
+		if n := sent() - paused; n > 2 {
+			return fmt.Errorf("%d canaries in a pause", n)
 		}
 		if _, err = admin.Resume(ctx, ""); err == nil {
 			err = errors.Join(goOn("after a pause of the queue"), b.Pause())
