@@ -19,30 +19,39 @@ import (
 func (l *Link) ServeHTTPS(t *testing.T, handler func(password string) http.Handler) (url string) {
 	t.Helper()
 	address := "127.0.0.1:" + testenv.Port(t)
-	var server *httptest.Server
-	start := func(t *testing.T) {
-		t.Helper()
-		pair, err := tls.LoadX509KeyPair(l.Certs.ServerCert, l.Certs.ServerKey)
-		require.NoError(t, err)
-		authority, err := os.ReadFile(l.Certs.CAFile)
-		require.NoError(t, err)
-		server = httptest.NewUnstartedServer(handler(l.Password))
-		require.NoError(t, server.Listener.Close())
-		server.Listener, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-		require.NoError(t, err)
-		server.EnableHTTP2 = true
-		server.TLS = &tls.Config{
-			Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert,
-		}
-		require.True(t, server.TLS.ClientCAs.AppendCertsFromPEM(authority))
-		server.StartTLS()
-	}
-	start(t)
+	server := startHTTPS(t, l.Certs, address, true, handler(l.Password))
 	t.Cleanup(func() { server.Close() })
 	l.Restart = func(t *testing.T) {
 		t.Helper()
 		server.Close()
-		start(t)
+		server = startHTTPS(t, l.Certs, address, true, handler(l.Password))
 	}
-	return "https://" + address
+	return server.URL
+}
+
+// NewHTTPS starts a server of HTTP with these certificates, which may demand one of the client, until the test ends.
+func NewHTTPS(t testing.TB, certs testenv.Certs, demandsCertificate bool, handler http.Handler) *httptest.Server {
+	t.Helper()
+	server := startHTTPS(t, certs, "127.0.0.1:0", demandsCertificate, handler)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// startHTTPS starts one whose end is the caller's.
+func startHTTPS(t testing.TB, certs testenv.Certs, address string, demandsCertificate bool, handler http.Handler) *httptest.Server {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(certs.ServerCert, certs.ServerKey)
+	require.NoError(t, err)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler, ReadHeaderTimeout: patience}, EnableHTTP2: true}
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if demandsCertificate {
+		authority, err := os.ReadFile(certs.CAFile)
+		require.NoError(t, err)
+		server.TLS.ClientCAs, server.TLS.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		require.True(t, server.TLS.ClientCAs.AppendCertsFromPEM(authority))
+	}
+	server.StartTLS()
+	return server
 }

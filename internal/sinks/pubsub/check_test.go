@@ -1,32 +1,19 @@
 package pubsub_test
 
 import (
-	"crypto/tls"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/pubsub"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
-
-// newSecured serves with TLS.
-func newSecured(t testing.TB, certs testenv.Certs, handler http.Handler) *httptest.Server {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(certs.ServerCert, certs.ServerKey)
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server
-}
 
 // One thing is wrong at a time. Nothing is sent.
 func TestCheck(t *testing.T) {
@@ -40,7 +27,7 @@ func TestCheck(t *testing.T) {
 	plan := sinks.Plan{Topics: []string{"orders"}}
 	look := func(a *answers, change func(*pubsub.Config)) []string {
 		t.Helper()
-		found := openSink(t, newSecured(t, certs, a).URL, func(c *pubsub.Config) {
+		found := openSink(t, linktest.NewHTTPS(t, certs, false, a).URL, func(c *pubsub.Config) {
 			c.TLS, c.CredentialsFile = &tlsclient.Files{CAFile: certs.CAFile}, file
 			if change != nil {
 				change(c)

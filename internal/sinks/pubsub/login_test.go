@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/pubsub"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
@@ -69,7 +70,7 @@ func TestLogin(t *testing.T) {
 		return isRevoked.Load() && refuse(401, "UNAUTHENTICATED")(w, text)
 	}}
 	certs := testenv.NewCerts(t)
-	server, file := newSecured(t, certs, a), filepath.Join(t.TempDir(), "account.json")
+	server, file := linktest.NewHTTPS(t, certs, false, a), filepath.Join(t.TempDir(), "account.json")
 	sink := openSink(t, server.URL, func(c *pubsub.Config) {
 		c.TLS, c.CredentialsFile = &tlsclient.Files{CAFile: certs.CAFile}, file
 	})
@@ -119,7 +120,7 @@ func TestATokenServiceThatHangs(t *testing.T) {
 	t.Cleanup(hangs.Close)
 	file, a, certs := filepath.Join(t.TempDir(), "account.json"), &answers{}, testenv.NewCerts(t)
 	writeAccount(t, file, hangs.URL)
-	sink := openSink(t, newSecured(t, certs, a).URL, func(c *pubsub.Config) {
+	sink := openSink(t, linktest.NewHTTPS(t, certs, false, a).URL, func(c *pubsub.Config) {
 		c.TLS, c.CredentialsFile, c.PublishTimeout = &tlsclient.Files{CAFile: certs.CAFile}, file, 5*time.Second
 	})
 	first := make(chan []sinks.Outcome, 1)
@@ -145,7 +146,7 @@ func TestNoLoginInPlainText(t *testing.T) {
 	require.Zero(t, given.Load())
 
 	certs := testenv.NewCerts(t)
-	sink := openSink(t, newSecured(t, certs, a).URL, func(c *pubsub.Config) { c.TLS = &tlsclient.Files{CAFile: certs.CAFile} })
+	sink := openSink(t, linktest.NewHTTPS(t, certs, false, a).URL, func(c *pubsub.Config) { c.TLS = &tlsclient.Files{CAFile: certs.CAFile} })
 	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, batchOf(t, "orders", "", "body")...)[0], sinks.Acknowledged, "")
 	require.Equal(t, []string{"", "Bearer token-1"}, a.logins, "that of the environment")
 }
@@ -167,7 +168,7 @@ func TestMetadataServer(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	a, certs := &answers{}, testenv.NewCerts(t)
-	sink := openSink(t, newSecured(t, certs, a).URL, func(c *pubsub.Config) { c.TLS = &tlsclient.Files{CAFile: certs.CAFile} })
+	sink := openSink(t, linktest.NewHTTPS(t, certs, false, a).URL, func(c *pubsub.Config) { c.TLS = &tlsclient.Files{CAFile: certs.CAFile} })
 	sinktest.RequireOutcome(t, sinktest.Publish(t, sink, batchOf(t, "orders", "", "body")...)[0], sinks.Acknowledged, "")
 	require.Equal(t, []string{"Bearer " + rightToken}, a.logins)
 }

@@ -1,17 +1,16 @@
 package sqs_test
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/sinktest"
 	"github.com/delaybridge/delaybridge/internal/sinks/sqs"
@@ -37,7 +36,7 @@ func TestCheck(t *testing.T) {
 				return true
 			}
 		}
-		server := newSecured(t, certs, a)
+		server := linktest.NewHTTPS(t, certs, false, a)
 		found := openSink(t, server.URL, func(c *sqs.Config) { c.TLS = &tlsclient.Files{CAFile: certs.CAFile} }).Check(t.Context(), plan)
 		require.Empty(t, a.sends())
 		return sinktest.Told(found)
@@ -63,20 +62,8 @@ func TestCheck(t *testing.T) {
 	require.Equal(t, []string{"N sqs_hidden"}, look(&answers{attributes: refuse(403, "AccessDenied", "")}, good, plan))
 
 	require.Equal(t, []string{"E sqs_unreachable"}, sinktest.Told(openSink(t, "https://127.0.0.1:"+testenv.Port(t), nil).Check(t.Context(), plan)))
-	stranger := newSecured(t, certs, &answers{})
+	stranger := linktest.NewHTTPS(t, certs, false, &answers{})
 	require.Equal(t, []string{"E sqs_login"}, sinktest.Told(openSink(t, stranger.URL, nil).Check(t.Context(), plan)))
-}
-
-// newSecured serves with TLS.
-func newSecured(t testing.TB, certs testenv.Certs, handler http.Handler) *httptest.Server {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(certs.ServerCert, certs.ServerKey)
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server
 }
 
 // The emulator has the attributes that the check reads, too.

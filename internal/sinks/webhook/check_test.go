@@ -1,11 +1,8 @@
 package webhook_test
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
+	"github.com/delaybridge/delaybridge/internal/linktest"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/kind"
 	"github.com/delaybridge/delaybridge/internal/sinks/webhook"
@@ -27,7 +25,7 @@ func TestCheck(t *testing.T) {
 	var asked atomic.Int64
 	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) })
 	certs := testenv.NewCerts(t)
-	secured, unsecured := newSecured(t, certs, false, count), httptest.NewServer(count)
+	secured, unsecured := linktest.NewHTTPS(t, certs, false, count), httptest.NewServer(count)
 	t.Cleanup(unsecured.Close)
 	trusting, plan := &tlsclient.Files{CAFile: certs.CAFile}, sinks.Plan{Topics: []string{"orders"}}
 	look := func(plan sinks.Plan, url string, tls *tlsclient.Files) []string {
@@ -56,31 +54,13 @@ func TestGrants(t *testing.T) {
 	}, lines)
 }
 
-// newSecured serves with TLS.
-func newSecured(t testing.TB, certs testenv.Certs, asksForCertificate bool, handler http.Handler) *httptest.Server {
-	t.Helper()
-	pair, err := tls.LoadX509KeyPair(certs.ServerCert, certs.ServerKey)
-	require.NoError(t, err)
-	server := httptest.NewUnstartedServer(handler)
-	server.EnableHTTP2, server.TLS = true, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-	if asksForCertificate {
-		pem, err := os.ReadFile(certs.CAFile)
-		require.NoError(t, err)
-		server.TLS.ClientCAs, server.TLS.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		require.True(t, server.TLS.ClientCAs.AppendCertsFromPEM(pem))
-	}
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server
-}
-
 // A receiver may ask for our certificate. Without it nothing is posted, and the reason is
 // told, though under TLS 1.3 the handshake has succeeded on our side.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	certs := testenv.NewCerts(t)
 	var asked atomic.Int64
-	server := newSecured(t, certs, true, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	server := linktest.NewHTTPS(t, certs, true, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
 	with := func(tls tlsclient.Files) *webhook.Sink {
 		return open(t, webhook.Config{Endpoints: map[string]webhook.Endpoint{"orders": plain(t, server.URL)}, TLS: &tls})
 	}
