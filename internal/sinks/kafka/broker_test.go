@@ -93,7 +93,7 @@ func TestDeletedTopic(t *testing.T) {
 func TestTLSAndLogins(t *testing.T) {
 	t.Parallel()
 	certs := testenv.NewCerts(t)
-	server := testenv.StartKafka(t, strings.Replace(tlsProperties(t, certs), "client.auth=required", "client.auth=requested", 1))
+	server := testenv.StartKafka(t, strings.Replace(tlsProperties(t, certs), "client.auth=required", "client.auth=requested", 1)+bearerProperties)
 	login := func(mechanism, password string) *SASL {
 		return &SASL{Mechanism: mechanism, Username: testUser, Password: secret.Value(password)}
 	}
@@ -122,6 +122,7 @@ func TestTLSAndLogins(t *testing.T) {
 	requireRefused(t, other, topic)
 	unsupported.SASL = nil
 	requireClass(t, publish(t, newSink(t, unsupported), newMessage(t, topic, "")), sinks.Unavailable, sinks.ReasonConnection)
+	t.Run("rotated", func(t *testing.T) { rotatedLogins(t, broker.config, topic) })
 }
 
 func requireRefused(t *testing.T, config Config, topic string) {

@@ -28,7 +28,7 @@ func TestLink(t *testing.T) {
 	l, began := &linktest.Link{Certs: testenv.NewCerts(t), Password: testPassword}, time.Now()
 	server := testenv.StartKafka(t, tlsProperties(t, l.Certs))
 	l.Ends = min(90*time.Second, max(20*time.Second, 4*time.Since(began)))
-	l.Restart = func(t *testing.T) {
+	l.Apply = func(t *testing.T) {
 		t.Helper()
 		server.Kill()
 		text, err := os.ReadFile(filepath.Join(server.Dir(), "server.properties"))
@@ -67,7 +67,7 @@ func tryPublish(ctx context.Context, t *testing.T, sink *Sink, topic string) err
 
 // bearerProperties add OAUTHBEARER to the logins, with Kafka's own validator of tokens
 // that nobody has signed.
-const bearerProperties = loginProperties + `
+const bearerProperties = `
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 listener.name.plaintext.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;
 `
@@ -79,18 +79,10 @@ func unsigned(until time.Time) string {
 		encode(fmt.Sprintf(`{"sub":%q,"iat":%d,"exp":%d}`, testUser, until.Add(-time.Hour).Unix(), until.Unix())) + "."
 }
 
-// TestRotatedLogins: each mechanism is refused with what is wrong or has ended, holds
-// its messages, and works with what its file has next.
-func TestRotatedLogins(t *testing.T) {
-	t.Parallel()
-	server := testenv.StartKafka(t, bearerProperties)
-	broker := &testBroker{config: Config{
-		Brokers: []string{server.Addr()},
-		SASL:    &SASL{Mechanism: "plain", Username: testUser, Password: secret.Value(testPassword)},
-	}}
-	makeScramUser(t, broker)
-	topic := testenv.Name(t, "topic")
-	broker.MakeTopic(t, topic, sinktest.TopicOptions{})
+// rotatedLogins has each mechanism refused with what is wrong or has ended, hold its messages, and
+// work with what its file has next.
+func rotatedLogins(t *testing.T, config Config, topic string) {
+	t.Helper()
 	token := unsigned(time.Now().Add(30 * time.Minute))
 	for mechanism, c := range map[string]struct {
 		right string
@@ -103,12 +95,12 @@ func TestRotatedLogins(t *testing.T) {
 	} {
 		t.Run(mechanism, func(t *testing.T) {
 			t.Parallel()
-			file := filepath.Join(t.TempDir(), "secret")
-			login := &SASL{Mechanism: mechanism, Username: testUser, Password: secret.File(file)}
+			config, file := config, filepath.Join(t.TempDir(), "secret")
+			config.SASL = &SASL{Mechanism: mechanism, Username: testUser, Password: secret.File(file)}
 			if mechanism == oauthBearer {
-				login = &SASL{Mechanism: mechanism, Token: secret.File(file)}
+				config.SASL = &SASL{Mechanism: mechanism, Token: secret.File(file)}
 			}
-			sink := newSink(t, Config{Brokers: []string{server.Addr()}, SASL: login})
+			sink := newSink(t, config)
 			for _, wrong := range c.wrong {
 				require.NoError(t, os.WriteFile(file, []byte(wrong+"\n"), 0o600))
 				requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Unavailable, sinks.ReasonAuth)

@@ -98,9 +98,9 @@ func walk(zone *time.Location, from, to time.Time, fire func(f *fields, at time.
 	}
 }
 
-// TestFiringsOfTenYears compares with a walk over all minutes of ten years in ten zones, among them such as skip midnight,
+// TestFiringsOfFiveYears compares with a walk over all minutes of five years in ten zones, among them such as skip midnight,
 // a day, or half an hour.
-func TestFiringsOfTenYears(t *testing.T) {
+func TestFiringsOfFiveYears(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2008, 1, 1, 0, 0, 0, 0, time.UTC)
 	zones := []string{
@@ -122,7 +122,7 @@ func TestFiringsOfTenYears(t *testing.T) {
 				at[f.text] = from.Add(-1)
 			}
 			firings, wrong := 0, 0
-			walk(zone, from, from.AddDate(10, 0, 0), func(f *fields, want time.Time) {
+			walk(zone, from, from.AddDate(5, 0, 0), func(f *fields, want time.Time) {
 				found := tables[f.text].next(at[f.text])
 				if !found.Equal(want) {
 					if wrong++; wrong < 5 {
@@ -133,7 +133,7 @@ func TestFiringsOfTenYears(t *testing.T) {
 				firings++
 			})
 			t.Logf("%d firings, %d wrong", firings, wrong)
-			require.Greater(t, firings, 300_000)
+			require.Greater(t, firings, 150_000)
 		})
 	}
 }

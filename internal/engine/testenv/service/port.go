@@ -6,7 +6,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,12 +18,14 @@ const (
 	lastPort  = 32000
 )
 
+// portsLock is the machine's, whatever TMPDIR is.
+const portsLock = "/tmp/delaybridge-ports.lock"
+
 // ReservePort finds a port that nobody listens on and keeps other test
 // processes from taking it until free is called or this process ends. Byte n
 // of one lock file stands for port n.
 func ReservePort() (port int, free func(), err error) {
-	path := filepath.Join(os.TempDir(), "delaybridge-ports.lock")
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+	lock, err := os.OpenFile(portsLock, os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return 0, nil, fmt.Errorf("reserve port: %w", err)
 	}

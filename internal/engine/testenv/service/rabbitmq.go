@@ -159,7 +159,7 @@ func (s *Server) rabbitEnv(mapperPort, distPort int, erlang string) []string {
 	in := func(name string) string { return filepath.Join(s.dir, name) }
 	return []string{
 		"HOME=" + s.dir, // Erlang makes its cookie there
-		"RABBITMQ_NODENAME=delaybridge-" + strconv.Itoa(s.port) + "@localhost",
+		"RABBITMQ_NODENAME=" + s.rabbitNode(),
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
 		"RABBITMQ_CONF_ENV_FILE=" + in("none"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("none"),
@@ -174,7 +174,8 @@ func (s *Server) rabbitEnv(mapperPort, distPort int, erlang string) []string {
 		// for it, so that SIGTERM reaches the server itself.
 		"RABBITMQ_ALLOW_INPUT=1",
 		"RABBITMQ_SERVER_START_ARGS=-noinput",
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +A 8 +sbwt none +sbwtdcpu none +sbwtdio none" + erlang,
+		// Certificates are read anew for each connection, instead of each two minutes.
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +A 8 +sbwt none +sbwtdcpu none +sbwtdio none -ssl bypass_pem_cache true" + erlang,
 	}
 }
 
