@@ -2,6 +2,7 @@ package delay_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -31,12 +32,12 @@ func newFar(t *testing.T, opts ...delay.Option) *farMessages {
 	url := testenv.Redis(t)
 	addr := f.rdb.Options().Addr
 	f.proxy = testenv.NewProxy(t, addr)
-	var dials atomic.Int32
+	var isOpen atomic.Bool
 	rdb := storetest.Connect(t, url, func(o *redis.Options) {
 		o.PoolSize, o.DialTimeout = 1, soon
 		o.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var dialer net.Dialer
-			if dials.Add(1) == 1 {
+			if !isOpen.Load() {
 				return dialer.DialContext(ctx, network, f.proxy.Addr())
 			}
 			select {
@@ -51,8 +52,11 @@ func newFar(t *testing.T, opts ...delay.Option) *farMessages {
 	f.client, err = delay.NewClient(rdb, f.queue.Name(), opts...)
 	require.NoError(t, err)
 	f.loadScripts(t)
-	_, err = f.client.Get(t.Context(), orderRef) // Opens the connection, loads the layout.
-	require.ErrorIs(t, err, delay.ErrNotFound)
+	require.Eventually(t, func() bool { // Opens the connection, loads the layout: a busy machine may take longer than the client waits.
+		_, err := f.client.Get(t.Context(), orderRef)
+		return errors.Is(err, delay.ErrNotFound)
+	}, soon, time.Millisecond)
+	isOpen.Store(true)
 	return f
 }
 
