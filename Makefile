@@ -61,19 +61,17 @@ build: ## Build bin/bridge.
 	go build -o bin/bridge ./cmd/bridge
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (RACE=-race, PKG, TEST_FLAGS, JOBS).
-	@export GOTMPDIR="$${GOTMPDIR:-$${TMPDIR:-/tmp}}" && folder=$$(mktemp -d "$${TMPDIR:-$(SCRATCH)}/db-XXXXXX") && \
-		trap 'rm -rf "$$folder"' EXIT INT TERM && chmod 1777 "$$folder" && TMPDIR=$$folder \
+	@folder=$$(mktemp -d "$${TMPDIR:-$(SCRATCH)}/db-XXXXXX") && trap 'rm -rf "$$folder"' EXIT INT TERM && chmod 1777 "$$folder" && TMPDIR=$$folder \
 		$(MAKE) --no-print-directory --assume-old=services --jobs=$(JOBS) --output-sync=target $(PARTS) CUTS=2 SCHEDULES=3 OPS=3000 SEEDS=200 TRACES=20
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
 PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power plain sim traces
 JOBS ?= 2
-# What servers and tests write is small and soon deleted: in memory, where there is plenty, that takes less of the
-# processor than on a disk. Docker's /dev/shm is small, or programs may not run there. What Go links is large, and
-# stays on the disk.
+# What servers and tests write is small and soon deleted, half a gigabyte at most: in memory, where there is plenty, that
+# takes less of the processor than on a disk. Docker's /dev/shm is small, or programs may not run there.
 SCRATCH = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && \
-	[ "$$(df --output=avail /dev/shm | tail -1)" -gt 8000000 ] && echo /dev/shm || echo /tmp)
+	[ "$$(df --output=avail /dev/shm | tail -1)" -gt 6000000 ] && echo /dev/shm || echo /tmp)
 
 packages: services
 	$(SERVICES) go test -vet=off $(TEST_FLAGS) $(filter-out $(PLAIN),$(shell go list $(PACKAGES)))

@@ -3,9 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"syscall"
+	"math"
 	"testing"
 	"time"
 
@@ -16,19 +14,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/sinks"
 )
 
-// TestBlocked has a broker that is short of disk until the test gives it some.
+// TestBlocked has a broker that is short of disk until the test lets it do with less.
 func TestBlocked(t *testing.T) {
 	t.Parallel()
-	filler := filepath.Join(t.TempDir(), "filler")
-	const fill = 4 << 30
-	file, err := os.Create(filler)
-	require.NoError(t, err)
-	require.NoError(t, syscall.Fallocate(int(file.Fd()), 0, 0, fill))
-	require.NoError(t, file.Close())
-	var disk syscall.Statfs_t
-	require.NoError(t, syscall.Statfs(filepath.Dir(filler), &disk))
-	limit := disk.Bavail*uint64(disk.Bsize) + fill/2
-	server := testenv.StartRabbitMQ(t, fmt.Sprintf("disk_free_limit.absolute = %d\n", limit))
+	server := testenv.StartRabbitMQ(t, "")
+	freeAtLeast := func(bytes int64) {
+		server.RabbitEval(fmt.Sprintf("ok = rabbit_disk_monitor:set_disk_free_limit(%d).", bytes))
+	}
+	freeAtLeast(math.MaxInt64)
 
 	topic := testenv.Name(t, "topic")
 	declare(t, server.URL(), topic, nil)
@@ -53,7 +46,7 @@ func TestBlocked(t *testing.T) {
 	require.NoError(t, closing.Close(ctx))
 	require.Equal(t, sinks.ReasonClosed, (<-ended).Reason)
 
-	require.NoError(t, os.Remove(filler))
+	freeAtLeast(1)
 	require.Eventually(t, func() bool { return short()[0].Class == sinks.Acknowledged }, 30*time.Second, 50*time.Millisecond)
 	require.NoError(t, sink.Ping(t.Context()))
 }
