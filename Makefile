@@ -68,7 +68,7 @@ test: provision services lint oldest api ## Get what the tests need, lint, and r
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
 PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power plain sim traces
 JOBS ?= 2
-# What servers and tests write is small and soon deleted, half a gigabyte at most: in memory, where there is plenty, that
+# What servers and tests write is small and soon deleted, a gigabyte at most: in memory, where there is plenty, that
 # takes less of the processor than on a disk. Docker's /dev/shm is small, or programs may not run there.
 SCRATCH = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && \
 	[ "$$(df --output=avail /dev/shm | tail -1)" -gt 6000000 ] && echo /dev/shm || echo /tmp)

@@ -23,8 +23,8 @@ func (s *Server) RabbitEval(ctx context.Context, expression string) error {
 	if s.name != "rabbitmq" {
 		return fmt.Errorf("%w: %s", errNotRabbit, s.name)
 	}
-	command := exec.CommandContext(ctx, "erl_call", "-sname", s.rabbitNode(), "-e")
-	command.Env = append(os.Environ(), s.env...) // The cookie is in HOME.
+	command := exec.CommandContext(ctx, "erl_call", "-r", "-sname", s.rabbitNode(), "-e") // As a node of a random name: two of one name are refused.
+	command.Env = append(os.Environ(), s.env...)                                          // The cookie is in HOME.
 	command.Stdin = strings.NewReader(expression + "\n")
 	return s.host.Do(func() error {
 		output, err := command.CombinedOutput()
