@@ -159,7 +159,7 @@ func (s *Server) rabbitEnv(mapperPort, distPort int, erlang string) []string {
 	in := func(name string) string { return filepath.Join(s.dir, name) }
 	return []string{
 		"HOME=" + s.dir, // Erlang makes its cookie there
-		"RABBITMQ_NODENAME=" + s.rabbitNode(),
+		"RABBITMQ_NODENAME=delaybridge-" + strconv.Itoa(s.port) + "@localhost",
 		"RABBITMQ_CONFIG_FILE=" + in("rabbitmq.conf"),
 		"RABBITMQ_CONF_ENV_FILE=" + in("none"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + in("none"),
