@@ -250,10 +250,10 @@ func (c *channel) settleAnswered() {
 	c.confirmedAt = time.Now()
 	c.connection.confirmed.advance(answered[count-1].start, c.confirmedAt)
 	for _, p := range answered {
-		c.judge(p)
 		if p.answer == methodNack {
-			c.holdBack(p.topic)
+			c.holdBack(p.topic) // Before its caller knows: what that one publishes then is not behind it.
 		}
+		c.judge(p)
 	}
 }
 
