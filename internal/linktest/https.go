@@ -14,14 +14,14 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/testenv"
 )
 
-// ServeHTTPS starts the server of a link that speaks HTTP, and sets Apply. Each start asks for
+// ServeHTTPS starts the server of a link that speaks HTTP, and sets Restart. Each start asks for
 // the handler, which demands the password of then.
 func (l *Link) ServeHTTPS(t *testing.T, handler func(password string) http.Handler) (url string) {
 	t.Helper()
 	address := "127.0.0.1:" + testenv.Port(t)
 	server := startHTTPS(t, l.Certs, address, true, handler(l.Password))
 	t.Cleanup(func() { server.Close() })
-	l.Apply = func(t *testing.T) {
+	l.Restart = func(t *testing.T) {
 		t.Helper()
 		server.Close()
 		server = startHTTPS(t, l.Certs, address, true, handler(l.Password))

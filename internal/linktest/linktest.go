@@ -73,9 +73,8 @@ type Link struct {
 	Secret func(password string) string
 	// Open makes a client that lives until the test ends.
 	Open func(t *testing.T, login Login) Try
-	// Apply has the server use what is in Certs and Password then, and ends its connections: it
-	// starts again, or does without as an operator would.
-	Apply func(t *testing.T)
+	// Restart stops the server and starts it with what is in Certs and Password then.
+	Restart func(t *testing.T)
 	// Ends is how long the server's certificate lasts in the case where it ends; zero
 	// where the server starts with one that has ended.
 	Ends time.Duration
@@ -171,10 +170,10 @@ func (l *Link) expired(t *testing.T) {
 			ends = -time.Minute
 		}
 		l.Certs.Install(t, l.Certs.Ending(t, ends))
-		l.Apply(t)
+		l.Restart(t)
 		l.becomes(t, try, "renew the server's certificate")
 		l.Certs.Install(t, l.Certs.Renewed(t))
-		l.Apply(t)
+		l.Restart(t)
 		works(t, try)
 	})
 }
@@ -195,7 +194,7 @@ func (l *Link) rotated(t *testing.T) {
 	if l.Password != "" {
 		l.Password += "-2"
 	}
-	l.Apply(t)
+	l.Restart(t)
 	l.becomes(t, try, "give the CA that signed the server's certificate in ca_file")
 	mine.Install(t, l.Certs)
 	if l.Password == "" {

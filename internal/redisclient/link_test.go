@@ -35,7 +35,7 @@ func newRedisLink(t *testing.T) *redisLink {
 	l := &redisLink{t: t, acl: filepath.Join(t.TempDir(), "users.acl")}
 	l.Link = &linktest.Link{
 		Certs: testenv.NewCerts(t), Password: "correct-horse",
-		Apply: func(t *testing.T) {
+		Restart: func(t *testing.T) {
 			t.Helper()
 			l.setUsers()
 			for _, server := range l.servers {

@@ -100,7 +100,7 @@ hostssl all bridge all scram-sha-256 clientcert=verify-ca
 		d.server.Start()
 	}
 	restart()
-	d.Apply = func(t *testing.T) {
+	d.Restart = func(t *testing.T) {
 		t.Helper()
 		d.execute(t, "ALTER ROLE bridge PASSWORD '"+d.Password+"'")
 		restart()
@@ -113,7 +113,7 @@ func TestMySQLLink(t *testing.T) {
 	d := &database{Link: &linktest.Link{Certs: testenv.NewCerts(t), Password: "correct-horse"}, dialect: schema.MySQL}
 	d.server = testenv.StartMariaDB(t, fmt.Sprintf("ssl_ca = %s\nssl_cert = %s\nssl_key = %s", d.Certs.CAFile, d.Certs.ServerCert, d.Certs.ServerKey))
 	d.execute(t, "CREATE USER bridge@'%' IDENTIFIED BY '"+d.Password+"' REQUIRE X509", "GRANT ALL ON delaybridge.* TO bridge@'%'")
-	d.Apply = func(t *testing.T) {
+	d.Restart = func(t *testing.T) {
 		t.Helper()
 		d.execute(t, "ALTER USER bridge@'%' IDENTIFIED BY '"+d.Password+"' REQUIRE X509")
 		d.server.Kill()

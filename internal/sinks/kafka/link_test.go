@@ -28,7 +28,7 @@ func TestLink(t *testing.T) {
 	l, began := &linktest.Link{Certs: testenv.NewCerts(t), Password: testPassword}, time.Now()
 	server := testenv.StartKafka(t, tlsProperties(t, l.Certs))
 	l.Ends = min(90*time.Second, max(20*time.Second, 4*time.Since(began)))
-	l.Apply = func(t *testing.T) {
+	l.Restart = func(t *testing.T) {
 		t.Helper()
 		server.Kill()
 		text, err := os.ReadFile(filepath.Join(server.Dir(), "server.properties"))

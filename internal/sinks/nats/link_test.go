@@ -31,7 +31,7 @@ func TestLink(t *testing.T) {
 	}
 	was := config()
 	server := testenv.StartNATS(t, was)
-	l.Apply = func(t *testing.T) {
+	l.Restart = func(t *testing.T) {
 		t.Helper()
 		server.Stop()
 		file := filepath.Join(server.Dir(), "nats.conf")

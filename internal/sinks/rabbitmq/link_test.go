@@ -32,12 +32,16 @@ func TestExternalLink(t *testing.T) {
 func runLink(t *testing.T, l *linktest.Link, auth string) {
 	t.Helper()
 	definitions := filepath.Join(t.TempDir(), "definitions.json")
-	require.NoError(t, os.WriteFile(definitions, fmt.Appendf(nil, `{
+	define := func() {
+		t.Helper()
+		require.NoError(t, os.WriteFile(definitions, fmt.Appendf(nil, `{
 			"vhosts": [{"name": "/"}],
 			"users": [{"name": "guest", "password": "guest", "tags": "administrator"}, {"name": "delaybridge", "password": %q, "tags": ""}],
 			"permissions": [{"user": "guest", "vhost": "/", "configure": ".*", "write": ".*", "read": ".*"},
 				{"user": "delaybridge", "vhost": "/", "configure": "", "write": ".*", "read": ""}]
 		}`, cmp.Or(l.Password, "unused")), 0o600))
+	}
+	define()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	secure := listener.Addr().String()
@@ -46,10 +50,11 @@ func runLink(t *testing.T, l *linktest.Link, auth string) {
 	topic := testenv.Name(t, "topic")
 	declare(t, server.URL(), topic, nil)
 
-	l.Apply = func(t *testing.T) {
+	l.Restart = func(t *testing.T) {
 		t.Helper()
-		server.RabbitEval(fmt.Sprintf(`ok = rabbit_auth_backend_internal:change_password(<<"delaybridge">>, <<"%s">>, <<"test">>),
-			[ok = rabbit_networking:close_connection(Pid, "test") || Pid <- rabbit_networking:connections()].`, cmp.Or(l.Password, "unused")))
+		server.Stop()
+		define()
+		server.Start()
 	}
 	l.Open = func(t *testing.T, login linktest.Login) linktest.Try {
 		t.Helper()

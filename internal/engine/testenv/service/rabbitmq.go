@@ -174,8 +174,7 @@ func (s *Server) rabbitEnv(mapperPort, distPort int, erlang string) []string {
 		// for it, so that SIGTERM reaches the server itself.
 		"RABBITMQ_ALLOW_INPUT=1",
 		"RABBITMQ_SERVER_START_ARGS=-noinput",
-		// Certificates are read anew for each connection, instead of each two minutes.
-		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +A 8 +sbwt none +sbwtdcpu none +sbwtdio none -ssl bypass_pem_cache true" + erlang,
+		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 +A 8 +sbwt none +sbwtdcpu none +sbwtdio none" + erlang,
 	}
 }
 
