@@ -10,8 +10,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// short is the time of calls whose first run is executed and its reply lost.
-const short = 700 * time.Millisecond
+// short is the time of calls whose first run is executed and its reply lost: each waits for it, and a busy machine runs another within it.
+const short = 2 * time.Second
 
 // forgotten loses the reply of a call that has no time for a second run, and
 // returns its error; between happens before it is repeated.
