@@ -91,13 +91,13 @@ func (s *Source) fetch(ctx context.Context) {
 	close(s.ended)
 	s.ended = make(chan struct{})
 	s.mu.Unlock()
-	s.fetched(err)
 	switch {
 	case err != nil && !wasFailing:
 		s.logger.Warn("keys not fetched, the earlier ones stay", "for", KeepFor, "err", err)
 	case err == nil && wasFailing:
 		s.logger.Info("keys fetched again", "keys", len(found.Keys))
 	}
+	s.fetched(err)
 }
 
 func (s *Source) isFailing() bool {
