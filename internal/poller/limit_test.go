@@ -71,6 +71,52 @@ func TestRateOfASlowBroker(t *testing.T) {
 	}
 }
 
+// TestRateOfASlowStore: the rate is reached where each claim takes long, also by an instance that holds few of the
+// queue's shards.
+func TestRateOfASlowStore(t *testing.T) {
+	unraced(t)
+	for _, took := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond, 300 * time.Millisecond} {
+		for _, shards := range []int{1, 2, 32, 128} {
+			t.Run(fmt.Sprint(took, " ", shards), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					b := setup(t, func(c *Config, b *bench) {
+						c.Rates, c.Bucket = Rates{Messages: 640}, &ratetest.Bucket{}
+						b.store.beforeClaim = func(message.ClaimRequest) error {
+							time.Sleep(took) //nolint:forbidigo // the bubble's clock
+							return nil
+						}
+						b.store.add(to("t", 12_000, b.store.now().Add(-time.Minute), func(int) string { return "k" })...)
+					})
+					b.queue.rates.Spread(shards)
+					b.pass(5 * time.Second)
+					before := len(b.store.acked)
+					b.pass(10 * time.Second)
+					assert.InDelta(t, 6400, len(b.store.acked)-before, 650)
+				})
+			})
+		}
+	}
+}
+
+// TestBelowTheRateNothingWaits, also if each claim takes all that it may.
+func TestBelowTheRateNothingWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := setup(t, func(c *Config, _ *bench) {
+			c.Rates, c.Bucket = Rates{Messages: 20}, &ratetest.Bucket{Takes: 20 * time.Millisecond}
+		})
+		b.queue.rates.Spread(32)
+		for i := range 20 {
+			b.pass(time.Second / 2)
+			b.store.add(keyed(fmt.Sprint("m", i), "k", b.store.now()))
+			b.Wake(0)
+			b.pass(time.Millisecond)
+			if i > 5 { // At first the bucket is empty.
+				require.Len(t, b.store.acked, i+1)
+			}
+		}
+	})
+}
+
 // TestRateOfWhatIsNotPublished: messages that are dropped, of which there are as many, count for
 // nothing.
 func TestRateOfWhatIsNotPublished(t *testing.T) {

@@ -294,7 +294,7 @@ func (a *planner) reserve(request *message.ClaimRequest, now time.Duration) {
 		a.pausedUntil = now + retryAt.Sub(a.queue.base.Add(now))
 	}
 	if messages == 0 {
-		a.quota.Use(allowed, 0)
+		a.quota.Use(allowed, 0, false)
 		return
 	}
 	a.allowed, a.probe = allowed, from
@@ -342,7 +342,7 @@ func (a *planner) pick(now time.Duration) (allowed rate.Allowance, from *routes.
 // advance gives up the pending request, its number and its room in the window.
 func (a *planner) advance() {
 	a.turn.use(a.flight.Load())
-	a.quota.Use(a.allowed, 0)
+	a.quota.Use(a.allowed, 0, false)
 	a.dropRequest()
 	a.flight.EndClaim()
 }

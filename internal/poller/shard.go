@@ -178,7 +178,7 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	c := batch.Claim{Claim: claim, Lease: s.planner.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
 	s.flight.Saw(&claim)
 	c.Parked = s.park(g.probe, &claim, received)
-	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked))
+	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked), claim.More && (g.probe != nil || untilHead(&claim) == 0))
 	s.flight.Extend(g.request.Live, g.began, s.queue.config.Claims.Timeout)
 	s.tellEpoch(claim.Epoch)
 	isGivenUp := false

@@ -24,12 +24,13 @@ type limit struct {
 	isUsed    bool    // since the bucket was asked
 	waiting   []waiter
 	offers    map[*Quota]offer
+	behind    map[*Quota]time.Duration // since when, see note
 }
 
-// waiter is a shard that waits for a claim of that many messages, or fewer.
+// waiter is a shard that waits for a claim of as many messages as it had missed when it came, or fewer.
 type waiter struct {
-	quota *Quota
-	worth int
+	quota            *Quota
+	missed, inFlight int
 }
 
 // offer is what a shard that has waited may claim, if it comes for it in time.
@@ -39,22 +40,43 @@ type offer struct {
 }
 
 func newLimit(perSecond int) *limit {
-	return &limit{perSecond: perSecond, offers: make(map[*Quota]offer)}
+	return &limit{perSecond: perSecond, offers: make(map[*Quota]offer), behind: make(map[*Quota]time.Duration)}
 }
 
 // isBusy reports whether anything was used since the bucket was asked, or is waited for.
 func (l *limit) isBusy() bool { return l.isUsed || len(l.waiting)+len(l.offers)+l.back > 0 }
 
-// take takes up to that many messages, but nothing that others wait for.
-func (l *limit) take(q *Quota, messages int) int {
-	n := l.offers[q].messages
+// take takes up to that many messages, but nothing that others wait for, and no fewer than least
+// unless the shard has waited.
+func (l *limit) take(q *Quota, messages, least int) int {
+	kept := l.offers[q].messages
 	l.drop(q)
+	n := kept
 	if len(l.waiting) == 0 || l.free < float64(n) { // Or what was kept is owed.
 		n = int(l.free)
 	}
-	n = max(0, min(messages, n))
+	if n = max(0, min(messages, n)); kept == 0 && n < min(messages, least) {
+		return 0
+	}
 	l.add(-n)
 	return n
+}
+
+// note notes whether a claim that took from the limit at that instant has left messages behind that are due.
+func (l *limit) note(q *Quota, at time.Duration, isBehind bool) {
+	if delete(l.behind, q); isBehind {
+		l.behind[q] = at
+	}
+}
+
+// missed is what has come in since the last claim of a shard that is behind, by then, a second's worth at most. With
+// less the next claim is not worth its time: where claims take long, the rate would not be reached.
+func (l *limit) missed(q *Quota, by time.Duration) int {
+	at, isBehind := l.behind[q]
+	if !isBehind {
+		return 0
+	}
+	return min(most, int(float64(l.perSecond)*min(1, (by-at).Seconds())))
 }
 
 // add gives messages back, or takes them, below 0, in any case.
@@ -96,18 +118,19 @@ func (l *limit) accrue(each, seconds float64) {
 
 // wait puts the shard into the line, once. Messages of a Key go from claim to claim: the longer
 // the answers take, and so the more is in flight, the larger the next claim has to be.
-func (l *limit) wait(q *Quota, inFlight int) {
+func (l *limit) wait(q *Quota, inFlight int, now time.Duration) {
 	i := slices.IndexFunc(l.waiting, func(w waiter) bool { return w.quota == q })
 	if i < 0 {
 		i = len(l.waiting)
-		l.waiting = append(l.waiting, waiter{quota: q})
+		l.waiting = append(l.waiting, waiter{quota: q, missed: l.missed(q, now+askEvery)})
 	}
-	l.waiting[i].worth = inFlight / 2
+	l.waiting[i].inFlight = inFlight
 }
 
 // leave takes the shard out of the line.
 func (l *limit) leave(q *Quota) {
 	l.waiting = slices.DeleteFunc(l.waiting, func(w waiter) bool { return w.quota == q })
+	delete(l.behind, q)
 	l.drop(q)
 }
 
@@ -136,17 +159,19 @@ func (l *limit) handOut(part float64, until time.Duration) {
 // worth is how many messages the first that waits is handed at least: no more than what comes
 // in for it in a second.
 func (l *limit) worth(part float64) int {
-	each := float64(l.perSecond) * part / float64(len(l.waiting))
-	return max(1, min(int(each), most, max(l.waiting[0].worth, int(worthClaim*each))))
+	each, first := float64(l.perSecond)*part/float64(len(l.waiting)), l.waiting[0]
+	return max(1, min(int(each), most, max(first.missed, first.inFlight/2, int(worthClaim*each))))
 }
 
-// lapse frees what shards have not come for, and what went back.
+// lapse frees what shards have not come for, and what went back. Who comes later takes what there is: it may always
+// be late.
 func (l *limit) lapse(now time.Duration) {
 	l.add(l.back)
 	l.back = 0
 	for q, k := range l.offers {
 		if now >= k.until {
 			l.drop(q)
+			delete(l.behind, q)
 			l.isUsed = true
 		}
 	}

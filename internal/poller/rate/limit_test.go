@@ -265,18 +265,19 @@ func TestRateBackAgain(t *testing.T) {
 			for range 3 {
 				q.Spend("t")
 			}
-			q.Use(a, 3)
-			require.Equal(t, Allowance{"t", n - 3}, q.Allow("t", most, 0))
-			q.Use(Allowance{"t", n - 3}, 0)
+			q.Use(a, 3, false)
+			a = q.Allow("t", most, 0)
+			require.Equal(t, n-3, a.Messages)
+			q.Use(a, 0, false)
 			q.Refund("t", false)
 			q.Refund("t", false)
 			a = q.Allow("t", most, 0)
 			require.Equal(t, n-1, a.Messages)
-			q.Use(a, 0)
+			q.Use(a, 0, false)
 			q.Refund("t", true)
 			a = q.Allow("t", most, 0)
 			require.Equal(t, n-1, a.Messages)
-			q.Use(a, 0)
+			q.Use(a, 0, false)
 			require.Equal(t, before, inHand())
 		}
 	})
@@ -311,13 +312,48 @@ func TestOffersLapse(t *testing.T) {
 	t.Parallel()
 	l, q := newLimit(10), &Quota{wake: func() {}}
 	l.grant(1)
-	l.wait(q, 0)
+	l.wait(q, 0, 0)
 	l.handOut(1, time.Second)
 	l.lapse(time.Second - 1)
 	assert.Equal(t, map[*Quota]offer{q: {1, time.Second}}, l.offers)
 	l.lapse(time.Second)
 	assert.Empty(t, l.offers)
 	assert.InDelta(t, 1, l.free, 0)
+}
+
+// Who is behind waits for what it has missed, once.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	l, q := newLimit(100), &Quota{wake: func() {}}
+	take := func(now time.Duration) int {
+		n := l.take(q, most, l.missed(q, now))
+		if n == 0 {
+			l.wait(q, 0, now)
+		}
+		l.handOut(1, now+keptFor)
+		return n
+	}
+	l.grant(5)
+	assert.Equal(t, 5, take(0))
+	l.note(q, 0, true)
+	l.grant(10)
+	const later = 200 * time.Millisecond
+	assert.Zero(t, take(later), "20 have come in since")
+	l.grant(15)
+	assert.Zero(t, take(later), "and will be 30 when they are there")
+	l.grant(5)
+	l.handOut(1, later+keptFor)
+	assert.Equal(t, 30, take(later))
+	l.note(q, later, true)
+	l.grant(100)
+	assert.Equal(t, 100, take(2*later), "what there is, if it is enough")
+	l.note(q, 2*later, true)
+	assert.Zero(t, take(3*later))
+	l.grant(100)
+	l.handOut(1, 3*later+keptFor)
+	l.lapse(time.Minute)
+	l.giveBack(99)
+	assert.Equal(t, 1, take(time.Minute), "it had come too late")
 }
 
 // Without a bucket, who waits is woken as soon as the part of our shards has come in; a shard that has left has none.

@@ -37,7 +37,7 @@ const (
 	askEvery   = 100 * time.Millisecond
 	askTimeout = 250 * time.Millisecond
 	retryAfter = time.Second
-	keptFor    = 2 * askEvery
+	keptFor    = 5 * askEvery
 )
 
 // How much of a rate an instance has in hand, in seconds: for shards that wait, and of its

@@ -1,5 +1,7 @@
 package rate
 
+import "time"
+
 // Quota is a shard's way to the rates of its queue. What is taken counts until it is given
 // back. Its methods are safe for concurrent use, and do not wait.
 type Quota struct {
@@ -16,8 +18,9 @@ type Quota struct {
 func (q *Quota) take(topic string, messages, inFlight int) (n int) {
 	n = messages
 	q.rates.with(topic, func(l *limit) {
-		if n = l.take(q, messages); n == 0 {
-			l.wait(q, inFlight)
+		now := q.rates.now()
+		if n = l.take(q, messages, l.missed(q, now)); n == 0 {
+			l.wait(q, inFlight, now)
 		}
 	})
 	return n
@@ -28,7 +31,7 @@ func (q *Quota) Await(topic string, inFlight int) bool {
 	may := true
 	q.rates.with(topic, func(l *limit) {
 		if may = l.offers[q].messages > 0 || l.free >= 1 && len(l.waiting) == 0; !may {
-			l.wait(q, inFlight)
+			l.wait(q, inFlight, q.rates.now())
 		}
 	})
 	return may
@@ -37,7 +40,7 @@ func (q *Quota) Await(topic string, inFlight int) bool {
 // TakeOne takes one message of a topic that was claimed already. It waits for none.
 func (q *Quota) TakeOne(topic string) (may bool) {
 	may = true
-	q.rates.with(topic, func(l *limit) { may = l.offers[q].messages == 0 && l.take(q, 1) == 1 })
+	q.rates.with(topic, func(l *limit) { may = l.offers[q].messages == 0 && l.take(q, 1, 0) == 1 })
 	return may
 }
 
@@ -80,12 +83,13 @@ func (q *Quota) Leave() { q.rates.leave(q) }
 type Allowance struct {
 	Topic    string // whose rate it has been taken from, beside the queue's
 	Messages int
+	at       time.Duration // when it was taken
 }
 
 // Allow takes from the rates what a claim may take: from that of the queue, and for a slot of
 // a topic from its own.
 func (q *Quota) Allow(topic string, messages, inFlight int) Allowance {
-	a := Allowance{topic, q.take("", messages, inFlight)}
+	a := Allowance{topic, q.take("", messages, inFlight), q.rates.now()}
 	if topic != "" && a.Messages > 0 {
 		n := q.take(topic, a.Messages, inFlight)
 		q.give("", a.Messages-n)
@@ -95,10 +99,21 @@ func (q *Quota) Allow(topic string, messages, inFlight int) Allowance {
 }
 
 // Use gives an Allowance back but for what is published. The topics of messages are counted
-// one by one.
-func (q *Quota) Use(a Allowance, published int) {
-	q.give("", a.Messages-published)
-	if a.Topic != "" {
-		q.give(a.Topic, a.Messages)
+// one by one. more: there is more that could be claimed.
+func (q *Quota) Use(a Allowance, published int, more bool) {
+	if a.Messages == 0 {
+		return
 	}
+	isBehind := more && published > 0 && published == a.Messages
+	q.use("", a, a.Messages-published, isBehind)
+	if a.Topic != "" {
+		q.use(a.Topic, a, a.Messages, isBehind)
+	}
+}
+
+func (q *Quota) use(topic string, a Allowance, left int, isBehind bool) {
+	q.rates.with(topic, func(l *limit) {
+		l.add(left)
+		l.note(q, a.at, isBehind)
+	})
 }

@@ -15,8 +15,9 @@ type Bucket struct {
 	until map[string]time.Time // the rate is used up
 	Calls int
 	Err   error
-	Hangs bool // until its context ends
-	IsDry bool // it grants nothing
+	Hangs bool          // until its context ends
+	IsDry bool          // it grants nothing
+	Takes time.Duration // a call
 }
 
 // TakeRates implements [rate.Bucket].
@@ -29,6 +30,11 @@ func (f *Bucket) TakeRates(ctx context.Context, asked []message.RateRequest) (gr
 		<-ctx.Done()
 		f.mu.Lock()
 		return nil, ctx.Err()
+	}
+	if f.Takes > 0 {
+		f.mu.Unlock()
+		time.Sleep(f.Takes) //nolint:forbidigo // a bubble's clock
+		f.mu.Lock()
 	}
 	if f.until == nil {
 		f.until = map[string]time.Time{}
