@@ -57,9 +57,11 @@ type Durability int
 const Memory Durability = 0
 
 // Replicas is done when n replicas, too, have confirmed the change within a
-// second. It survives a failover to one of them. It does not survive a primary
-// that was cut off from its replicas, which loses on its return what it had
-// accepted meanwhile. If fewer than n confirm, a call waits for one second, two
+// second. It survives a failover to one of them. With n below the number of
+// replicas, it may not survive a primary that hung or was cut off, was replaced
+// and goes on for a while: a replica that follows it still confirms what is lost
+// when it learns of the new primary. With all of them it survives that, too, since
+// the one that took its place confirms nothing. If fewer than n confirm, a call waits for one second, two
 // at worst, and answers [ErrNotDurable]. From then on only one call at a time
 // waits, and the others return [ErrNotDurable] at once, until n confirm again.
 func Replicas(n int) Durability { return Durability(n) }

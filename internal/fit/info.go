@@ -117,6 +117,12 @@ func (i Info) durability(want Want) []check.Finding {
 			Why:    "nothing is published until that many confirm",
 			Remedy: fmt.Sprintf("start them, or set queues.*.replicas to %d, or queues.*.durability to memory", max(1, replicas)),
 		}),
+		when(want.Replicas > 0 && replicas > int64(want.Replicas), check.Finding{
+			Level: check.Warning, Code: "redis_replicas",
+			What:   fmt.Sprintf("durability replicas asks for %d of %d replicas", want.Replicas, replicas),
+			Why:    "a primary that hung and was replaced goes on for a moment, and a replica that follows it still confirms what is lost then",
+			Remedy: fmt.Sprintf("set queues.*.replicas to %d, and delay.Replicas(%d) in producers; one missing replica then stops the queue", replicas, replicas),
+		}),
 		when(want.Fsync && known && !has, check.Finding{
 			Level: check.Error, Code: "redis_waitaof",
 			What:   "durability fsync is asked for, and version " + i["redis_version"] + " has no WAITAOF",

@@ -49,6 +49,8 @@ func TestInfo(t *testing.T) {
 		{"role", "slave", "redis_mode"},
 		{"cluster_enabled", "1", "redis_mode"},
 		{"redis_mode", "sentinel", "redis_mode"},
+		{"connected_slaves", "0", "redis_replicas"},
+		{"connected_slaves", "2", "redis_replicas"},
 	} {
 		info := maps.Clone(sound)
 		info[c.field] = c.value

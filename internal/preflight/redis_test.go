@@ -95,11 +95,13 @@ func TestRedisUnreachable(t *testing.T) {
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	group := testenv.StartSentinel(t, "appendonly yes", "maxmemory-policy noeviction", "min-replicas-to-write 1")
-	ask := func(master string, sentinels ...string) []string {
+	with := func(replicas int, master string, sentinels ...string) []string {
 		redis := fmt.Sprintf("{mode: sentinel, master: %s, sentinels: [%s]}", master, strings.Join(sentinels, ", "))
-		return codes(look(t, "redis", nil, redisOnly, redis, ", durability: replicas, replicas: 2"))
+		return codes(look(t, "redis", nil, redisOnly, redis, fmt.Sprint(", durability: replicas, replicas: ", replicas)))
 	}
+	ask := func(master string, sentinels ...string) []string { return with(2, master, sentinels...) }
 	require.Empty(t, ask(group.Master(), group.Addrs()...))
+	require.Equal(t, []string{"warning redis_replicas"}, with(1, group.Master(), group.Addrs()...))
 	require.Equal(t, []string{"error redis_unreachable", "error sentinel_master", "warning sentinel_few"}, ask("other", group.Addrs()...))
 	require.Equal(t, []string{"warning sentinel_few", "warning sentinel_unreachable"}, ask(group.Master(), group.Addrs()[0], "127.0.0.1:1"))
 	sentinel := fmt.Sprintf("{url: %q}", "redis://"+group.Addrs()[0])

@@ -59,6 +59,18 @@ func (w *World) KillPrimary(ctx context.Context, shard int, cutOff time.Duration
 	return f, err
 }
 
+// HangPrimary has the primary of a shard hang for some time.
+func (w *World) HangPrimary(ctx context.Context, shard int, d time.Duration) error {
+	primary, err := w.Group.primaryOf(ctx, w.ShardKey(shard))
+	if err != nil {
+		return err
+	}
+	if err := primary.Pause(); err != nil {
+		return err
+	}
+	return errors.Join(Sleep(ctx, d), primary.Resume())
+}
+
 // direct is a client of one node.
 func direct(node *service.Server) *redis.Client {
 	return redis.NewClient(&redis.Options{

@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestFailover has primaries die, connections break and bridges die and hang, while replicas confirm
+// TestFailover has primaries die, or hang until they are replaced, connections break and bridges die and hang, while replicas confirm
 // what is called durable. It checks I1 to I4, I10 and I11.
 func TestFailover(t *testing.T) {
 	t.Parallel()
@@ -72,8 +72,8 @@ func inParts(t *testing.T, all int, part func(*testing.T, int)) {
 func failover(t *testing.T, calls int) {
 	t.Helper()
 	r := newRun(t, trial.Options{
-		Mode: "sentinel", Shards: 8, QueueKeys: "durability: replicas, history: {count: 10000000, age: 24h}",
-	}, delay.Replicas(1))
+		Mode: "sentinel", Shards: 8, QueueKeys: "durability: replicas, replicas: 2, history: {count: 10000000, age: 24h}",
+	}, delay.Replicas(2))
 	r.faults = []fault{{"failover", r.failOver}, {"held back", r.hold}, {"bridge killed", r.killBridge}, {"replies lost", r.swallow}, {"bridge hung", r.hangBridge}, {"cut", r.cut}}
 	r.run(t, calls)
 	r.judge(t)
@@ -267,9 +267,12 @@ func (r *run) disturb(ctx context.Context) error {
 // lag is by how much replicas may be behind.
 const lag = 2 * time.Second
 
-// failOver kills the primary, sometimes after it was cut off from its replicas.
+// failOver kills the primary, sometimes after it was cut off from its replicas, or has it hang.
 func (r *run) failOver(ctx context.Context) error {
 	from := time.Now().Add(-lag)
+	if r.random.IntN(2) == 0 {
+		return r.hangPrimary(ctx)
+	}
 	died, err := r.world.KillPrimary(ctx, 0, time.Duration(r.random.IntN(2))*300*time.Millisecond)
 	if err != nil { // A busy machine: the sentinels did not answer in time.
 		r.happened["failover not made"]++
@@ -277,6 +280,19 @@ func (r *run) failOver(ctx context.Context) error {
 	}
 	r.note(window{from, died.Known})
 	return died.Repair(ctx)
+}
+
+// hangPrimary has the primary hang for about as long as the sentinels take to replace it. It takes writes again before
+// it hears of that, and a replica that follows it still confirms them.
+func (r *run) hangPrimary(ctx context.Context) error {
+	from := time.Now().Add(-lag)
+	hang := time.Second + time.Duration(r.random.Int64N(int64(time.Second)))
+	if err := r.world.HangPrimary(ctx, 0, hang); err != nil {
+		r.happened["primary not hung"]++ // A busy machine: see failOver.
+	}
+	err := r.world.Group.AwaitFailover(ctx)
+	r.note(window{from, time.Now()})
+	return err
 }
 
 func (r *run) note(w window) {
