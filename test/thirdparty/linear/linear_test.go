@@ -60,18 +60,18 @@ func TestFailover(t *testing.T) {
 	inParts(t, *ops, failover)
 }
 
-// inParts makes so many calls, in worlds one after the other.
-func inParts(t *testing.T, all int, part func(*testing.T, int)) {
+// inParts makes so many calls, in worlds one after the other, each with a seed of its own.
+func inParts(t *testing.T, all int, part func(t *testing.T, seed uint64, calls int)) {
 	t.Helper()
 	const most = 50_000
-	for left := all; left > 0; left -= most {
-		t.Run(fmt.Sprint(left, " to go"), func(t *testing.T) { part(t, min(left, most)) })
+	for n, left := *seed, all; left > 0; n, left = n+1, left-most {
+		t.Run(fmt.Sprint(left, " to go"), func(t *testing.T) { part(t, n, min(left, most)) })
 	}
 }
 
-func failover(t *testing.T, calls int) {
+func failover(t *testing.T, seed uint64, calls int) {
 	t.Helper()
-	r := newRun(t, trial.Options{
+	r := newRun(t, seed, trial.Options{
 		Mode: "sentinel", Shards: 8, QueueKeys: "durability: replicas, replicas: 2, history: {count: 10000000, age: 24h}",
 	}, delay.Replicas(2))
 	r.faults = []fault{{"failover", r.failOver}, {"held back", r.hold}, {"bridge killed", r.killBridge}, {"replies lost", r.swallow}, {"bridge hung", r.hangBridge}, {"cut", r.cut}}
@@ -85,9 +85,9 @@ func TestReshard(t *testing.T) {
 	inParts(t, *ops/4, reshard)
 }
 
-func reshard(t *testing.T, calls int) {
+func reshard(t *testing.T, seed uint64, calls int) {
 	t.Helper()
-	r := newRun(t, trial.Options{Shards: 4}, delay.Memory)
+	r := newRun(t, seed, trial.Options{Shards: 4}, delay.Memory)
 	r.isForgetful = true // A dropped shard takes along what it remembers.
 	r.faults = []fault{{"reshard", r.reshard}, {"bridge killed", r.killBridge}, {"held back", r.hold}, {"reshard", r.reshard}, {"replies lost", r.swallow}, {"bridge hung", r.hangBridge}, {"cut", r.cut}}
 	r.run(t, calls)
@@ -104,6 +104,7 @@ type window struct{ from, to time.Time }
 
 // run is callers in a world.
 type run struct {
+	seed        uint64
 	world       *trial.World
 	clients     []*delay.Client
 	link        *link
@@ -123,18 +124,18 @@ type run struct {
 // limits are how long the clients' calls may take. Near its end, a run gets half of the time that is left.
 var limits = []time.Duration{10 * time.Second, 10 * time.Second, time.Second, 300 * time.Millisecond}
 
-func newRun(t *testing.T, o trial.Options, durable delay.Durability) *run {
+func newRun(t *testing.T, seed uint64, o trial.Options, durable delay.Durability) *run {
 	t.Helper()
 	o.Binary, o.Broker, o.Copies = binary, "nats", true
 	w, err := trial.NewWorld(t.Context(), o)
 	require.NoError(t, err)
 	r := &run{
-		world: w, link: &link{proxies: map[string]*faultproxy.Proxy{}}, happened: map[string]int{}, histories: map[string]*history{},
-		random: rand.New(rand.NewPCG(*seed, 0)), tally: tally{answers: map[string]int{}}, //nolint:gosec // a seed makes the plan repeatable
+		seed: seed, world: w, link: &link{proxies: map[string]*faultproxy.Proxy{}}, happened: map[string]int{}, histories: map[string]*history{},
+		random: rand.New(rand.NewPCG(seed, 0)), tally: tally{answers: map[string]int{}}, //nolint:gosec // a seed makes the plan repeatable
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("seed", *seed)
+			t.Log("seed", seed)
 			for _, b := range w.Bridges() {
 				t.Log(b.Log())
 			}
@@ -177,7 +178,7 @@ func (r *run) run(t *testing.T, least int) {
 	faults.Go(func() error { return r.watch(working) })
 	for n := range min(250, 50+least/100) {
 		workers.Go(func() error {
-			random := rand.New(rand.NewPCG(*seed, uint64(n)+1)) //nolint:gosec // as above
+			random := rand.New(rand.NewPCG(r.seed, uint64(n)+1)) //nolint:gosec // as above
 			for i := 0; r.tally.made() < least || !r.isTried.Load(); i++ {
 				if err := r.burst(t.Context(), random, fmt.Sprintf("%d-%d", n, i)); err != nil {
 					return err
@@ -267,10 +268,12 @@ func (r *run) disturb(ctx context.Context) error {
 // lag is by how much replicas may be behind.
 const lag = 2 * time.Second
 
-// failOver kills the primary, sometimes after it was cut off from its replicas, or has it hang.
+// failOver kills the primary, sometimes after it was cut off from its replicas, or has it hang, which takes longer: the
+// sentinels tell it after eight seconds that it leads no more.
 func (r *run) failOver(ctx context.Context) error {
 	from := time.Now().Add(-lag)
-	if r.random.IntN(2) == 0 {
+	if r.random.IntN(4) == 0 {
+		r.happened["primary hung"]++
 		return r.hangPrimary(ctx)
 	}
 	died, err := r.world.KillPrimary(ctx, 0, time.Duration(r.random.IntN(2))*300*time.Millisecond)
