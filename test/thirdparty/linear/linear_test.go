@@ -289,7 +289,7 @@ func (r *run) failOver(ctx context.Context) error {
 // it hears of that, and a replica that follows it still confirms them.
 func (r *run) hangPrimary(ctx context.Context) error {
 	from := time.Now().Add(-lag)
-	hang := time.Second + time.Duration(r.random.Int64N(int64(time.Second)))
+	hang := time.Second + time.Duration(r.random.Int64N(int64(2*time.Second)))
 	if err := r.world.HangPrimary(ctx, 0, hang); err != nil {
 		r.happened["primary not hung"]++ // A busy machine: see failOver.
 	}
