@@ -109,7 +109,7 @@ type Queue struct {
 	Canary       Canary        `yaml:"canary" doc:"Small messages that the bridge schedules itself, to see whether the queue delivers."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Largest size of id, key, topic, headers and body together: bytes, or with a unit, as 960KiB. Producers, the API and inlets follow a change within ten seconds."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must confirm a claim before its messages are published, a change before the API or a command reports it, and a row's message before the row says stored: only Redis' memory, replicas, or the disk (fsync)."`
-	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm."`
+	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm. If all do, a primary that hangs and is replaced loses nothing either; one missing replica stops the queue."`
 	// Compensation is as given; [Config.CompensationTopic] is the topic in force.
 	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name if there is an outbox, else none. off: none."`
 }
