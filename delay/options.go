@@ -61,9 +61,10 @@ const Memory Durability = 0
 // replicas, it may not survive a primary that hung or was cut off, was replaced
 // and goes on for a while: a replica that follows it still confirms what is lost
 // when it learns of the new primary. With all of them it survives that, too, since
-// the one that took its place confirms nothing. If fewer than n confirm, a call waits for one second, two
-// at worst, and answers [ErrNotDurable]. From then on only one call at a time
-// waits, and the others return [ErrNotDurable] at once, until n confirm again.
+// the one that took its place confirms nothing. If fewer than n confirm, a call
+// waits for one second, two at worst, and answers [ErrNotDurable]. From then on
+// only one call at a time waits, and the others return [ErrNotDurable] at once,
+// until n confirm again.
 func Replicas(n int) Durability { return Durability(n) }
 
 // Fsync is done when the primary has confirmed within three seconds that the

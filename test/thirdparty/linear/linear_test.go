@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// TestFailover has primaries die, or hang until they are replaced, connections break and bridges die and hang, while replicas confirm
-// what is called durable. It checks I1 to I4, I10 and I11.
+// TestFailover has primaries die, or hang until they are replaced, connections break and bridges die and hang, while
+// replicas confirm what is called durable. It checks I1 to I4, I10 and I11.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	inParts(t, *ops, failover)
