@@ -146,3 +146,10 @@ func TestUnknownPart(t *testing.T) {
 	_, err := settings{only: "nats,nobody"}.parts()
 	assert.ErrorContains(t, err, "nobody")
 }
+
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	assert.Regexp(t, `^Kafka \d+\.\d+\.\d+$`, kafkaVersion())
+	assert.Regexp(t, `^BullMQ \d+\.\d+\.\d+$`, "BullMQ "+bullVersion())
+	assert.Regexp(t, `^v\d+\.\d+\.\d+$`, moduleVersion("github.com/segmentio/kafka-go"))
+}

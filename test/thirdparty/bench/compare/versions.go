@@ -34,7 +34,10 @@ func natsVersion() string {
 // kafkaVersion is that which the tests fetch, too.
 func kafkaVersion() string {
 	root, _ := service.Root()
-	text, _ := os.ReadFile(filepath.Join(root, "internal", "testenv", "service", "kafka-pom.xml"))
+	text, err := os.ReadFile(filepath.Join(root, "internal", "engine", "testenv", "service", "kafka-pom.xml"))
+	if err != nil {
+		return "Kafka of an unknown version"
+	}
 	_, dependencies, _ := strings.Cut(string(text), "<dependencies>")
 	_, version, _ := strings.Cut(dependencies, "<version>")
 	version, _, _ = strings.Cut(version, "<")
