@@ -10,7 +10,8 @@ import (
 	"github.com/delaybridge/delaybridge/delay"
 )
 
-// short is the time of calls whose first run is executed and its reply lost: each waits for it, and a busy machine runs another within it.
+// short is the time of calls whose first run is executed and its reply lost: each waits for it, and a busy machine runs
+// another within it.
 const short = 2 * time.Second
 
 // forgotten loses the reply of a call that has no time for a second run, and

@@ -163,6 +163,63 @@ func TestRateIsNeverExceeded(t *testing.T) {
 	}
 }
 
+// TestBurstOfSlowClaims: where claims take long, there are no more messages in a second than that of two and of what
+// came in during a claim, beside what the instances have in hand.
+func TestBurstOfSlowClaims(t *testing.T) {
+	const slow, instances = 400 * time.Millisecond, 2
+	for _, rate := range []int{30, 1000} {
+		t.Run(fmt.Sprint(rate), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var mu sync.Mutex
+				at := map[time.Duration]int{} // how many messages, in steps of 10 ms
+				bucket, began := &ratetest.Bucket{}, time.Now()
+				for i := range instances {
+					_, quotas := member(t, bucket, Limits{Messages: rate}, 4*instances, 4*i, 4*i+1, 4*i+2, 4*i+3)
+					for _, q := range quotas[:3] {
+						woken := make(chan struct{}, 1)
+						q.wake = func() {
+							select {
+							case woken <- struct{}{}:
+							default:
+							}
+						}
+						go func() {
+							for t.Context().Err() == nil {
+								a := q.Allow("", most, 0)
+								if a.Messages == 0 {
+									wait.SleepOrWake(t.Context(), time.Minute, woken)
+									continue
+								}
+								took := time.Millisecond
+								if int(time.Since(began).Seconds())%10 < 6 {
+									took = slow
+								}
+								wait.Sleep(t.Context(), took)
+								q.Use(a, a.Messages, true)
+								mu.Lock()
+								at[time.Since(began)/(10*time.Millisecond)] += a.Messages
+								mu.Unlock()
+							}
+						}()
+					}
+				}
+				time.Sleep(100 * time.Second) //nolint:forbidigo // the bubble's clock
+				mu.Lock()
+				defer mu.Unlock()
+				sum, within, most := 0, 0, 0
+				for step := range time.Duration(10_000) {
+					sum += at[step]
+					within += at[step] - at[step-100]
+					most = max(most, within)
+				}
+				t.Logf("%d messages, %d in a second", sum, most)
+				assert.LessOrEqual(t, most, int((2+0.2+slow.Seconds())*float64(rate))+instances)
+				assert.Greater(t, sum, 90*rate)
+			})
+		})
+	}
+}
+
 // TestRateWithoutBucket: where the bucket fails or hangs, each instance has the part of the
 // shards that it holds, and no shard waits for a call; afterwards they share it again.
 func TestRateWithoutBucket(t *testing.T) {

@@ -32,7 +32,7 @@ import (
 )
 
 // How the bucket is asked: the shortest interval, the timeout, and the pause before it is asked again if it has not
-// answered. What a shard has waited for is kept for it so long.
+// answered. What a shard has waited for is kept for it so long: a call for its lease may be under way.
 const (
 	askEvery   = 100 * time.Millisecond
 	askTimeout = 250 * time.Millisecond

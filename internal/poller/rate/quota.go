@@ -104,7 +104,7 @@ func (q *Quota) Use(a Allowance, published int, more bool) {
 	if a.Messages == 0 {
 		return
 	}
-	isBehind := more && published > 0 && published == a.Messages
+	isBehind := more && published == a.Messages
 	q.use("", a, a.Messages-published, isBehind)
 	if a.Topic != "" {
 		q.use(a.Topic, a, a.Messages, isBehind)

@@ -273,7 +273,6 @@ const lag = 2 * time.Second
 func (r *run) failOver(ctx context.Context) error {
 	from := time.Now().Add(-lag)
 	if r.random.IntN(4) == 0 {
-		r.happened["primary hung"]++
 		return r.hangPrimary(ctx)
 	}
 	died, err := r.world.KillPrimary(ctx, 0, time.Duration(r.random.IntN(2))*300*time.Millisecond)
@@ -292,6 +291,8 @@ func (r *run) hangPrimary(ctx context.Context) error {
 	hang := time.Second + time.Duration(r.random.Int64N(int64(2*time.Second)))
 	if err := r.world.HangPrimary(ctx, 0, hang); err != nil {
 		r.happened["primary not hung"]++ // A busy machine: see failOver.
+	} else {
+		r.happened["primary hung"]++
 	}
 	err := r.world.Group.AwaitFailover(ctx)
 	r.note(window{from, time.Now()})

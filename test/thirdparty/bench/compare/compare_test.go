@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 )
 
 func TestLoadIsMadeOnce(t *testing.T) {
@@ -145,6 +149,16 @@ func TestUnknownPart(t *testing.T) {
 	t.Parallel()
 	_, err := settings{only: "nats,nobody"}.parts()
 	assert.ErrorContains(t, err, "nobody")
+}
+
+// TestPageExplains: what the page says behind its tables is not written there alone, since -write would drop it.
+func TestPageExplains(t *testing.T) {
+	t.Parallel()
+	root, err := service.Root()
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "performance.md"))
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(string(page), explained))
 }
 
 func TestVersions(t *testing.T) {
