@@ -183,8 +183,10 @@ func mysqlSession(config *mysql.Config) (driver.Connector, error) {
 	config.RejectReadOnly = true // Errors 1290, 1792 and 1836 of a standby drop their connection.
 	config.Params["time_zone"] = "'+00:00'"
 	config.Params["innodb_lock_wait_timeout"] = "5"
-	// A relay whose machine has vanished holds its locks no longer than this.
-	config.Params["wait_timeout"] = "120"
+	// A relay whose machine has vanished holds its locks no longer than this. MariaDB, which alone
+	// reads such a comment, makes a join of a list of a thousand numbers, and may go over the
+	// whole table for it, whatever index is named, and lock what others want.
+	config.Params["wait_timeout"] = "120 /*M!, in_predicate_conversion_threshold = 0 */"
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
 		return nil, errors.New("dsn has parameters that contradict each other")

@@ -25,6 +25,8 @@ type dialect struct {
 	newest index
 	// hint names the index to use.
 	hint map[index]string
+	// removal begins a statement that deletes rows, up to the hint.
+	removal string
 	// fence ends a subquery that must run row by row, and not as a join: with
 	// statistics from before its table was filled, a join reads all of it for every
 	// row.
@@ -57,6 +59,7 @@ var postgres = dialect{
 	operation: "op * 1 > 0 AND status * 1 = 0", // op > 0 and status = 0, in exactly the expressions of the index
 	open:      []string{"{live}", "{operation}"},
 	newest:    "operations",
+	removal:   "DELETE FROM {t}",
 	fence:     " OFFSET 0",
 }
 
@@ -74,5 +77,6 @@ var mysqlDialect = dialect{
 	operation: "finished_ms IS NULL AND op > 0 AND status = 0",
 	newest:    byOpen,
 	open:      []string{"finished_ms IS NULL AND (op = 0 AND status IN (0, 1) OR op > 0 AND status = 0)"},
+	removal:   "DELETE {t} FROM {t}", // The form with one table takes no hint.
 	fence:     " LIMIT 1",
 }

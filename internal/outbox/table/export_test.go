@@ -40,5 +40,9 @@ func (d *Database) QueryTopics(after, to int64, horizon time.Duration, most int)
 	return d.Pending().topicsQuery(after, to, horizon, most)
 }
 
+func (d *Database) QueryChange(numbers []int64) *query { return d.change("status = 1").ids(numbers) }
+
+func (d *Database) QueryRemoval(numbers []int64) *query { return d.removal().ids(numbers) }
+
 // SQL is the transaction for other statements.
 func (t *Tx) SQL() *sql.Tx { return t.tx }

@@ -99,7 +99,7 @@ func (t *Tx) operationsQuery(w Work) *query {
 // Note records on reschedules that they may be tried once this is committed: after that no
 // producer changes them, see docs/model/Merge.tla.
 func (t *Tx) Note(ctx context.Context, numbers []int64) error {
-	return t.writeTo(ctx, numbers, t.db.query("UPDATE {t} SET due_ms = revision, revision = 0 WHERE revision > 0 AND id"))
+	return t.writeTo(ctx, numbers, t.db.query("UPDATE {t}").hinted(byNumber).add(" SET due_ms = revision, revision = 0 WHERE revision > 0 AND id"))
 }
 
 // Complete reads headers and bodies that did not come with their rows.

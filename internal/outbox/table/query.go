@@ -53,6 +53,12 @@ func (q *query) after(column string, c Cursor) *query {
 	if q.d.dialect.arrays {
 		return q.add(" AND ("+column+", id) > (?, ?)", c.Ms, c.Number)
 	}
+	// A statement that locks goes over two ranges one after the other, and what it has locked
+	// behind the first may be what the owner of a row in the second waits for. (It waits for
+	// no more than a moment, but MariaDB may look for deadlocks just then.)
+	if c.Number == 0 { // No row has that number.
+		return q.add(" AND "+column+" >= ?", c.Ms)
+	}
 	return q.add(" AND ("+column+" > ? OR "+column+" = ? AND id > ?)", c.Ms, c.Ms, c.Number)
 }
 

@@ -116,7 +116,7 @@ func (t *Tx) redrive(ctx context.Context, numbers []int64, dry bool) (tally Tall
 	if dry {
 		return tally, nil
 	}
-	return tally, t.writeTo(ctx, again, t.db.query("UPDATE {t} SET status = 0, reason = '', finished_ms = NULL WHERE id"))
+	return tally, t.writeTo(ctx, again, t.db.change("status = 0, reason = '', finished_ms = NULL"))
 }
 
 // newest returns the numbers of the newest rows of identities, or of their open rows, if

@@ -146,7 +146,7 @@ func (t *Tx) LockLive(ctx context.Context, list []*Row) (fresh []*Row, err error
 		tokens[r.Number], numbers[i] = r.Token, r.Number
 	}
 	slices.Sort(numbers)
-	q := t.db.query("SELECT " + columns + " FROM {t} WHERE id").ids(numbers).add(" AND op = 0 AND status IN (0, 1) ORDER BY id FOR UPDATE SKIP LOCKED")
+	q := t.db.query("SELECT " + columns).from(byNumber).add(" WHERE id").ids(numbers).add(" AND op = 0 AND status IN (0, 1) ORDER BY id FOR UPDATE SKIP LOCKED")
 	if fresh, err = t.db.rows(ctx, t.tx, q); err != nil {
 		return nil, fmt.Errorf("lock rows: %w", err)
 	}

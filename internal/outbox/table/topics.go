@@ -60,7 +60,7 @@ func (p PendingRows) topicsQuery(after, to int64, horizon time.Duration, most in
 // operation, and leaves rows that others have locked. It reads only their
 // identities, topics and due times.
 func (t *Tx) LockMessages(ctx context.Context, numbers []int64) (list []*Row, err error) {
-	q := t.db.query("SELECT id, queue, message_key, message_id, topic, due_ms FROM {t} WHERE id").ids(numbers).
+	q := t.db.query("SELECT id, queue, message_key, message_id, topic, due_ms").from(byNumber).add(" WHERE id").ids(numbers).
 		add(" AND op = 0 AND status = 0").withoutOperation().add(" ORDER BY id FOR UPDATE SKIP LOCKED")
 	err = q.each(ctx, t.tx, func(rows *sql.Rows) error {
 		r := new(Row)

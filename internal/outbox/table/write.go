@@ -100,33 +100,44 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 			ended[by] = append(ended[by], number)
 		}
 	}
-	if err := t.writeTo(ctx, removed, t.db.query("DELETE FROM {t} WHERE id")); err != nil {
+	if err := t.writeTo(ctx, removed, t.db.removal()); err != nil {
 		return err
 	}
-	if err := t.writeTo(ctx, maybe, t.db.query("UPDATE {t} SET maybe = TRUE WHERE id")); err != nil {
+	if err := t.writeTo(ctx, maybe, t.db.change("maybe = TRUE")); err != nil {
 		return err
 	}
 	for _, by := range slices.SortedFunc(maps.Keys(ended), func(a, b ending) int {
 		return cmp.Or(cmp.Compare(a.state, b.state), cmp.Compare(a.reason, b.reason))
 	}) {
 		numbers := ended[by]
-		q := t.db.query("").add("UPDATE {t} SET status = ?, reason = ?, finished_ms = {now} WHERE id", int64(by.state), by.reason)
+		q := t.db.change("status = ?, reason = ?, finished_ms = {now}", int64(by.state), by.reason)
 		if by == (ending{state: StateCancelled}) {
-			q = t.db.query("").add("UPDATE {t} SET status = ?, reason = CASE WHEN op = 0 AND maybe THEN ? ELSE '' END, finished_ms = {now} WHERE id",
-				int64(by.state), ReasonCopy)
+			q = t.db.change("status = ?, reason = CASE WHEN op = 0 AND maybe THEN ? ELSE '' END, finished_ms = {now}", int64(by.state), ReasonCopy)
 		}
 		if err := t.writeTo(ctx, numbers, q); err != nil {
 			return err
 		}
 	}
 	// One message lives, so those before them have ended above.
-	if err := t.writeTo(ctx, lives, t.db.query("UPDATE {t} SET op = 0, target = NULL WHERE id")); err != nil {
+	if err := t.writeTo(ctx, lives, t.db.change("op = 0, target = NULL")); err != nil {
 		return err
 	}
 	// An operation that was carried out is finished, a stored message is not.
-	return t.writeTo(ctx, stored, t.db.query("UPDATE {t} SET status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END WHERE id"))
+	return t.writeTo(ctx, stored, t.db.change("status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END"))
 }
 
+// change begins an UPDATE of rows that writeTo names, removal their DELETE. Without the hint
+// MySQL goes over the whole table where they are a large part of it, and waits for every row
+// that another transaction has locked.
+func (d *Database) change(set string, args ...any) *query {
+	return d.query("UPDATE {t}").hinted(byNumber).add(" SET "+set+" WHERE id", args...)
+}
+
+func (d *Database) removal() *query {
+	return d.query(d.dialect.removal).hinted(byNumber).add(" WHERE id")
+}
+
+// writeTo applies a change or a removal to rows that the transaction has locked.
 func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
 	if len(numbers) == 0 {
 		return nil

@@ -1,0 +1,77 @@
+package table_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/delaybridge/delaybridge/internal/outbox/outboxtest"
+	"github.com/delaybridge/delaybridge/internal/outbox/table"
+)
+
+var errBack = errors.New("roll back")
+
+// TestWritesWaitForNobody: a transaction that deletes or changes almost all rows of the table looks at
+// no other ones, whose locks may be held for as long as Redis takes.
+func TestWritesWaitForNobody(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		d = d.With(t, func(c *table.Config) { c.Discard = true })
+		s := outboxtest.NewScene(t, d)
+		s.InsertMany(3000, outboxtest.Soon)
+		d.Exec(t, "UPDATE {t} SET status = 0")
+		lock := func(tx *table.Tx, most int) (numbers []int64) {
+			rows, err := tx.LockHeads(t.Context(), table.Work{Queue: s.Orders, UntilMs: table.MaxDueMs, Most: most})
+			require.NoError(t, err)
+			require.Len(t, rows, most)
+			for _, r := range rows {
+				numbers = append(numbers, r.Number)
+			}
+			return numbers
+		}
+		require.NoError(t, d.Within(t.Context(), func(holder *table.Tx) error {
+			lock(holder, 5)
+			require.ErrorIs(t, d.Within(t.Context(), func(tx *table.Tx) error {
+				numbers := lock(tx, 2900)
+				for _, q := range []statement{
+					d.QueryHeads(table.Work{Queue: s.Orders, Numbers: numbers, Most: 2900}), d.QueryChange(numbers), d.QueryRemoval(numbers),
+				} {
+					require.Regexp(t, `Index Scan using box_pkey|table=box type=range possible_keys=PRIMARY`, plan(t, tx.SQL(), q))
+				}
+				updates := table.Updates{}
+				for _, n := range numbers {
+					updates.Set(n, table.Update{State: table.StatePublished})
+				}
+				require.NoError(t, tx.Write(t.Context(), updates))
+				return errBack
+			}), errBack)
+			return nil
+		}))
+	})
+}
+
+// TestLocksNeverMeet: where many take what is pending at once, from the place where the look has found
+// the first of it, no transaction has to give way.
+func TestLocksNeverMeet(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		s := outboxtest.NewScene(t, d)
+		rows := s.InsertMany(3000, outboxtest.Soon)
+		d.Exec(t, "UPDATE {t} SET status = 0")
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				for range 60 {
+					err := d.Within(t.Context(), func(tx *table.Tx) error {
+						_, err := tx.LockHeads(t.Context(), table.Work{Queue: s.Orders, UntilMs: table.MaxDueMs, After: table.Cursor{Ms: rows[0].DueMs - 1}, Most: 500})
+						return err
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
