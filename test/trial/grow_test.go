@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,8 +44,8 @@ func grow(ctx context.Context, t *testing.T, w *trial.World) error {
 	}
 	for n, shards := range []int{64, 16} {
 		begin := time.Now()
-		if out, err := command(t, "", binary, "shards", "set", strconv.Itoa(shards), "--config", w.Bridge.Config, "--queue", w.Queue()); err != nil {
-			return fmt.Errorf("set %d shards: %w: %.500s", shards, err, out)
+		if err := set(t, w, shards); err != nil {
+			return err
 		}
 		t.Logf("to %d shards in %s", shards, time.Since(begin))
 		if err := errors.Join(sleepers[n].wake(ctx, w), trial.Sleep(ctx, size(2*time.Second, 10*time.Second))); err != nil {
@@ -64,6 +65,21 @@ func grow(ctx context.Context, t *testing.T, w *trial.World) error {
 		err = fmt.Errorf("the queue has %d shards, want 16", layout.Shards)
 	}
 	return err
+}
+
+// set changes the number of shards as an operator does, who repeats what Redis has not answered: a loaded
+// machine may stand still for seconds.
+func set(t *testing.T, w *trial.World, shards int) error {
+	t.Helper()
+	for tries := 1; ; tries++ {
+		out, err := command(t, "", binary, "shards", "set", strconv.Itoa(shards), "--config", w.Bridge.Config, "--queue", w.Queue())
+		switch {
+		case err == nil:
+			return nil
+		case tries == 3 || !strings.HasSuffix(out, "i/o timeout"):
+			return fmt.Errorf("set %d shards: %w: %.500s", shards, err, out)
+		}
+	}
 }
 
 // sleeper is a producer that schedules messages for much later, and then does
