@@ -52,7 +52,7 @@ func TestSlowLink(t *testing.T) {
 	broker.makeTopic(t, topic, 2)
 	sink := newSink(t, broker.config)
 	sink.brokers.opener.dial = slowly(t, broker.config.Brokers[0], 80_000)
-	requireClass(t, publish(t, sink, newMessage(t, topic, "")), sinks.Acknowledged, "")
+	requireClass(t, publishOnceConnected(t, sink, newMessage(t, topic, "")), sinks.Acknowledged, "")
 
 	var batch []message.Message
 	for _, size := range []int{900_000, 1000, 30_000, 30_000, 900_000} {
