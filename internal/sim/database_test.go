@@ -223,7 +223,8 @@ func (d *database) toSQLite(text string) translated {
 		"((TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) + 999) DIV 1000)", "clock_ms(1)",
 		"TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6)) DIV 1000", "clock_ms(0)",
 		"STRAIGHT_JOIN", "JOIN", "GREATEST(", "MAX(", "INSERT IGNORE", "INSERT OR IGNORE", "VERSION()", "'8.0.36'", "information_schema.statistics", "statistics",
-		"DELETE delay_outbox FROM", "DELETE FROM", "DATABASE()", "'app'", "UNION ALL (SELECT", "UNION ALL SELECT * FROM (SELECT",
+		"DELETE delay_outbox FROM JSON_TABLE(?, '$[*]' COLUMNS (number BIGINT PATH '$')) AS w STRAIGHT_JOIN delay_outbox ON delay_outbox.id = w.number",
+		"DELETE FROM delay_outbox WHERE id IN (SELECT value FROM json_each(?))", "DATABASE()", "'app'", "UNION ALL (SELECT", "UNION ALL SELECT * FROM (SELECT",
 		"FROM ((SELECT", "FROM (SELECT * FROM (SELECT",
 	).Replace(text)
 	text = manyOfThree.ReplaceAllString(text, "IN (VALUES $1)")

@@ -3,6 +3,7 @@ package outboxtest
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -95,6 +96,14 @@ func (d *Database) MakeTable(t *testing.T) {
 
 // IsPostgres tells the one from the other.
 func (d *Database) IsPostgres() bool { return d.config.Dialect == schema.Postgres }
+
+// Series is a table whose column n has the numbers from 1 to last.
+func (d *Database) Series(last int) string {
+	if d.IsPostgres() {
+		return fmt.Sprintf("generate_series(1, %d) n", last)
+	}
+	return fmt.Sprintf("JSON_TABLE(CONCAT('[0', REPEAT(',0', %d - 1), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) n", last)
+}
 
 // Text is a statement for this database: "{t}" stands for its table, "?" for the
 // next argument.

@@ -25,7 +25,7 @@ type dialect struct {
 	newest index
 	// hint names the index to use.
 	hint map[index]string
-	// removal begins a statement that deletes rows, up to the hint.
+	// removal is the statement that deletes rows by their numbers, see [Tx.remove].
 	removal string
 	// fence ends a subquery that must run row by row, and not as a join: with
 	// statistics from before its table was filled, a join reads all of it for every
@@ -59,7 +59,7 @@ var postgres = dialect{
 	operation: "op * 1 > 0 AND status * 1 = 0", // op > 0 and status = 0, in exactly the expressions of the index
 	open:      []string{"{live}", "{operation}"},
 	newest:    "operations",
-	removal:   "DELETE FROM {t}",
+	removal:   "DELETE FROM {t} WHERE id = ANY(?)",
 	fence:     " OFFSET 0",
 }
 
@@ -77,6 +77,7 @@ var mysqlDialect = dialect{
 	operation: "finished_ms IS NULL AND op > 0 AND status = 0",
 	newest:    byOpen,
 	open:      []string{"finished_ms IS NULL AND (op = 0 AND status IN (0, 1) OR op > 0 AND status = 0)"},
-	removal:   "DELETE {t} FROM {t}", // The form with one table takes no hint.
-	fence:     " LIMIT 1",
+	// No hint keeps a DELETE from going over the whole table where it deletes a large part of it.
+	removal: "DELETE {t} FROM JSON_TABLE(?, '$[*]' COLUMNS (number BIGINT PATH '$')) AS w STRAIGHT_JOIN {t} FORCE INDEX (PRIMARY) ON {t}.id = w.number",
+	fence:   " LIMIT 1",
 }

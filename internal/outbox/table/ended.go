@@ -171,7 +171,7 @@ func (e EndedRows) purge(ctx context.Context, q *query, fromMs int64) (lastMs in
 		for _, r := range list {
 			numbers = append(numbers, r.Number)
 		}
-		return t.writeTo(ctx, numbers, e.db.removal())
+		return t.remove(ctx, numbers)
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("purge finished rows: %w", err)

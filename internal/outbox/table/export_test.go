@@ -42,7 +42,5 @@ func (d *Database) QueryTopics(after, to int64, horizon time.Duration, most int)
 
 func (d *Database) QueryChange(numbers []int64) *query { return d.change("status = 1").ids(numbers) }
 
-func (d *Database) QueryRemoval(numbers []int64) *query { return d.removal().ids(numbers) }
-
 // SQL is the transaction for other statements.
 func (t *Tx) SQL() *sql.Tx { return t.tx }

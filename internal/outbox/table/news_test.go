@@ -142,11 +142,7 @@ func relayedUnderASnapshot(t *testing.T, d *outboxtest.Database) {
 	s := outboxtest.NewScene(t, d)
 	const relayed = 40_000
 	fill := func(queue string, firstMs int64) {
-		text := "INSERT INTO {t} (queue, message_id, topic, due_ms) SELECT ?, CONCAT('id-', n, '-', ?), 't', ? + n FROM JSON_TABLE(CONCAT('[0', REPEAT(',0', %d - 1), ']'), '$[*]' COLUMNS (n FOR ORDINALITY)) s"
-		if d.IsPostgres() {
-			text = "INSERT INTO {t} (queue, message_id, topic, due_ms) SELECT ?, CONCAT('id-', n, '-', ?::bigint), 't', ?::bigint + n FROM generate_series(1, %d) n"
-		}
-		d.Exec(t, fmt.Sprintf(text, relayed), queue, firstMs, firstMs)
+		d.Exec(t, fmt.Sprintf("INSERT INTO {t} (queue, message_id, topic, due_ms) SELECT ?, CONCAT('id-', n, '-%[1]d'), 't', %[1]d + n FROM ", firstMs)+d.Series(relayed), queue)
 	}
 	const far = 1_000_000_000
 	fill("nobodys", 0)

@@ -3,6 +3,7 @@ package table
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -100,7 +101,7 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 			ended[by] = append(ended[by], number)
 		}
 	}
-	if err := t.writeTo(ctx, removed, t.db.removal()); err != nil {
+	if err := t.remove(ctx, removed); err != nil {
 		return err
 	}
 	if err := t.writeTo(ctx, maybe, t.db.change("maybe = TRUE")); err != nil {
@@ -126,18 +127,36 @@ func (t *Tx) Write(ctx context.Context, updates Updates) error {
 	return t.writeTo(ctx, stored, t.db.change("status = 1, finished_ms = CASE WHEN op > 0 THEN {now} END"))
 }
 
-// change begins an UPDATE of rows that writeTo names, removal their DELETE. Without the hint
-// MySQL goes over the whole table where they are a large part of it, and waits for every row
-// that another transaction has locked.
+// change begins an UPDATE of rows that writeTo names. Without the hint MySQL goes over the whole
+// table where they are a large part of it, and waits a moment for each row that another
+// transaction has locked.
 func (d *Database) change(set string, args ...any) *query {
 	return d.query("UPDATE {t}").hinted(byNumber).add(" SET "+set+" WHERE id", args...)
 }
 
-func (d *Database) removal() *query {
-	return d.query(d.dialect.removal).hinted(byNumber).add(" WHERE id")
+// remove deletes rows that the transaction has locked, and looks at no others: a DELETE waits for
+// every locked row that it looks at, and for as long as Redis takes where a lane has locked it.
+func (t *Tx) remove(ctx context.Context, numbers []int64) error {
+	if len(numbers) == 0 {
+		return nil
+	}
+	slices.Sort(numbers)
+	if _, err := t.db.removalOf(numbers).exec(ctx, t.tx); err != nil {
+		return fmt.Errorf("delete rows: %w", err)
+	}
+	return nil
 }
 
-// writeTo applies a change or a removal to rows that the transaction has locked.
+func (d *Database) removalOf(numbers []int64) *query {
+	var list any = numbers
+	if !d.dialect.arrays {
+		text, _ := json.Marshal(numbers) // It always succeeds.
+		list = string(text)
+	}
+	return d.query("").add(d.dialect.removal, list)
+}
+
+// writeTo applies a change to rows that the transaction has locked.
 func (t *Tx) writeTo(ctx context.Context, numbers []int64, q *query) error {
 	if len(numbers) == 0 {
 		return nil
