@@ -149,7 +149,8 @@ func (o *Outbox) mergeByNumber(ctx context.Context, tx Tx, queue string, op int,
 		}
 	}
 	if len(cases) > 0 {
-		update := "UPDATE " + o.table + " SET revision = CASE id " + strings.Join(cases, " ") + " END WHERE id IN (?" + strings.Repeat(", ?", len(where)-1) + ")"
+		// Without the hint it goes over the whole table where the batch is a large part of it, and locks all rows.
+		update := "UPDATE " + o.table + " FORCE INDEX (PRIMARY) SET revision = CASE id " + strings.Join(cases, " ") + " END WHERE id IN (?" + strings.Repeat(", ?", len(where)-1) + ")"
 		if _, err := o.exec(ctx, tx, update, append(dues, where...)); err != nil {
 			return err
 		}

@@ -102,6 +102,36 @@ func TestMergeWaitsForNobody(t *testing.T) {
 	})
 }
 
+// TestMergeBatchWaitsForNobody: a batch that is a large part of the table looks at no other rows,
+// which a relay may have locked.
+func TestMergeBatchWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	atEach(t, snapshotLevels, func(t *testing.T, db *database, level sql.IsolationLevel) {
+		box := outbox.New(db.dialect, outbox.WithMerge())
+		ids := []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}
+		_, err := box.ScheduleBatch(t.Context(), db, "orders", requests(inAnHour, ids...))
+		require.NoError(t, err)
+		reschedule := func(tx outbox.Tx) error {
+			changes := make([]outbox.Change, len(ids))
+			for i, id := range ids {
+				changes[i] = outbox.Change{Ref: delay.Ref{ID: id}, When: inAnHour}
+			}
+			_, err := box.RescheduleBatch(within(t), tx, "orders", changes)
+			return err
+		}
+		require.NoError(t, reschedule(db))
+		relay := db.beginAt(t, sql.LevelReadCommitted)
+		run(t, relay, "SELECT id FROM delay_outbox WHERE id = (SELECT MIN(id) FROM delay_outbox) FOR UPDATE")
+		producer := db.beginAt(t, level)
+		require.NoError(t, reschedule(producer))
+		require.NoError(t, producer.Commit())
+		require.NoError(t, relay.Commit())
+		if db.mergesAt(t, level) {
+			require.Equal(t, int64(len(ids)), db.number(t, "SELECT count(*) FROM delay_outbox WHERE op = 2"))
+		}
+	})
+}
+
 // TestMergeBatch has a batch of which some are merged, some not, and one is there twice.
 func TestMergeBatch(t *testing.T) {
 	t.Parallel()
