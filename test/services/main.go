@@ -40,7 +40,10 @@ func starters() []starter {
 		{"redis", func(ctx context.Context) (*service.Server, error) { return service.StartRedis(ctx) }},
 		{"nats", func(ctx context.Context) (*service.Server, error) { return service.StartNATS(ctx, "") }},
 		{"rabbitmq", func(ctx context.Context) (*service.Server, error) { return service.StartRabbitMQ(ctx, "") }},
-		{"kafka", func(ctx context.Context) (*service.Server, error) { return service.StartKafka(ctx, "") }},
+		{"kafka", func(ctx context.Context) (*service.Server, error) {
+			// Nobody kills it, and where the machine stands still, its controller shall not take it for dead.
+			return service.StartKafka(ctx, "broker.session.timeout.ms=120000")
+		}},
 		{"postgres", func(ctx context.Context) (*service.Server, error) {
 			return service.StartPostgres(ctx, service.PostgresUnsafe)
 		}},

@@ -300,8 +300,18 @@ type Totals struct {
 	Counters                map[string]int64
 }
 
-// Totals reads the shards' statistics.
-func (w *World) Totals(ctx context.Context) (Totals, error) {
+// Totals reads the shards' statistics, again where Redis has not answered: a failover may just have ended, or
+// the machine have stood still.
+func (w *World) Totals(ctx context.Context) (totals Totals, err error) {
+	for range 4 {
+		if totals, err = w.readTotals(ctx); err == nil || ctx.Err() != nil {
+			return totals, err
+		}
+	}
+	return totals, err
+}
+
+func (w *World) readTotals(ctx context.Context) (Totals, error) {
 	totals := Totals{Counters: map[string]int64{}}
 	layout, err := w.queue.LoadLayout(ctx) // The shards may have changed since the last look.
 	if err != nil {
