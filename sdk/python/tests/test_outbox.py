@@ -173,14 +173,15 @@ def test_options() -> None:
         box.schedule(object(), "orders", large)
 
 
-def test_a_duplicate_makes_no_other_identity_wait() -> None:
+@pytest.mark.parametrize("hours", [1, 0])
+def test_a_duplicate_makes_no_other_identity_wait(hours: int) -> None:
     """In MySQL, an INSERT that meets a duplicate locks its neighbours in the index."""
     import sqlalchemy
 
     box = Outbox("mysql", table="box")
     with databases.mariadb() as (connection, url):
         for id in ("b", "d"):
-            box.schedule(connection, "orders", Message("t", id=id, after=timedelta(hours=1)))
+            box.schedule(connection, "orders", Message("t", id=id, after=timedelta(hours=hours)))
         connection.commit()
         with pytest.raises(DuplicateError):
             box.schedule(connection, "orders", Message("t", id="d", after=timedelta(hours=1)))

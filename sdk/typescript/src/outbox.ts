@@ -270,16 +270,26 @@ export class Outbox<Tx> {
   }
 
   /**
-   * Whether MySQL has a message of the identity that is not due: an INSERT that meets a duplicate locks its neighbours in
-   * the index until the transaction ends. A message that is due may have been published since the transaction's snapshot,
-   * so only the INSERT knows.
+   * Whether MySQL has a message of the identity: an INSERT that meets a duplicate locks its neighbours in the index until
+   * the transaction ends. A plain read suffices for a message that is not due. A due one may have been published since the
+   * transaction's snapshot, so its current version is read by its number, which locks no gap. That read finds nothing where
+   * another transaction has locked the row, where MySQL before 8.0.22 requires more rights than a producer has, and where
+   * MariaDB with innodb_snapshot_isolation would end the transaction; then the INSERT knows.
    */
   async #isTaken(tx: Tx, queue: string, m: Stored): Promise<boolean> {
     if ((this.#dialect as unknown) !== mysql) {
       return false;
     }
-    const query = `SELECT 1 FROM ${this.#table} ${ofIdentity} AND live = 1 AND due_ms > ${this.#dialect.now}`;
-    return (await this.#dialect.value(tx, query, [queue, m.key, m.id])) !== null;
+    const live = `SELECT CASE WHEN due_ms > ${this.#dialect.now} THEN 0 ELSE id END FROM ${this.#table} ${ofIdentity} AND live = 1`;
+    const found = await this.#dialect.value(tx, live, [queue, m.key, m.id]);
+    if (found === null || found === 0) {
+      return found === 0;
+    }
+    const present =
+      `SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) FROM ${this.#table} ` +
+      "WHERE id = ? /*M!110402 AND NOT @@innodb_snapshot_isolation */" +
+      " /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */";
+    return (await this.#dialect.value(tx, present, [found])) !== null;
   }
 
   /** The row of the identity's message that a pending cancel is about; null if there is none. */

@@ -306,8 +306,21 @@ class _MySQL(_SQL):
     def insert(self, on: _Session, identity: _Identity, row: _Row) -> bool:
         # An INSERT that meets a duplicate locks the gap beside it in the unique index, so it first reads without a
         # lock. That is enough for a message that is not due; a due one may have been published since the snapshot.
-        sql = f"SELECT due_ms > {self.now} FROM {self.table}{_OF} AND live = 1"
-        return on.number(sql, identity) != 1 and super().insert(on, identity, row)
+        sql = f"SELECT CASE WHEN due_ms > {self.now} THEN 0 ELSE id END FROM {self.table}{_OF} AND live = 1"
+        found = on.number(sql, identity)
+        if found == 0 or (found is not None and on.number(self.present(), (found,)) is not None):
+            return False
+        return super().insert(on, identity, row)
+
+    def present(self) -> str:
+        """Reads the current version of a live row by its number, which locks no gap. It finds nothing where another
+        transaction has locked the row, where MySQL before 8.0.22 requires more rights than a producer has, and where
+        MariaDB with innodb_snapshot_isolation would end the transaction."""
+        return (
+            f"SELECT COALESCE(NULL /*!80022 , live */ /*M!100600 , live */) FROM {self.table}"
+            f" WHERE id = {self.number} /*M!110402 AND NOT @@innodb_snapshot_isolation */"
+            " /*!80022 FOR SHARE SKIP LOCKED */ /*M!100600 LOCK IN SHARE MODE SKIP LOCKED */"
+        )
 
     def insert_operation(self, on: _Session, identity: _Identity, op: int, due: _Due) -> None:
         # A SELECT inside the INSERT would lock what it reads, and so wait for the bridge.
