@@ -257,7 +257,7 @@ func (l *link) do(ctx context.Context, text string, args []driver.NamedValue) (r
 }
 
 // How long a session waits for a lock: innodb_lock_wait_timeout of ours, and the default.
-const lockPatience, lockDefault = 5 * time.Second, 50 * time.Second
+const lockPatience, lockDefault = time.Second, 50 * time.Second
 
 // hangs is for how long a connection is taken to be there of which nothing is heard.
 const hangs = 40 * time.Second

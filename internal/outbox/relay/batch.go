@@ -277,13 +277,14 @@ func (b *batch) report(ctx context.Context, away *outbox.Outage) (crowded bool) 
 	return crowded
 }
 
-// restLiving lets replacements rest that could not go live: a transaction that scheduled
-// their id may be open, and the others need not wait for that again.
-func (b *batch) restLiving(ctx context.Context) {
+// rest lets replacements rest that could not go live: a transaction that scheduled their id may
+// be open, and the others need not wait for that again. If all waited for that transaction, because
+// there is only one, all rest.
+func (b *batch) rest(ctx context.Context, all bool) {
 	var rows []blockedRow
 	for number, update := range b.updates {
-		if update.Lives {
-			rows = append(rows, blockedRow{table.Identity{Queue: b.queue.Name}, number, "another transaction schedules that id"})
+		if all || update.Lives {
+			rows = append(rows, blockedRow{table.Identity{Queue: b.queue.Name}, number, "another transaction schedules that id, or one beside it"})
 		}
 	}
 	b.relay.blocked.add(ctx, time.Now(), b.queue.Name, rows)

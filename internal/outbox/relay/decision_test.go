@@ -64,7 +64,7 @@ func TestLaneTable(t *testing.T) {
 		now := time.Unix(1<<30, 0)
 		l := newLane(&Config{Poll: time.Second, Lanes: 1}, []string{"q"}, 0, new(lookout))
 		if c.Is("it has failed") {
-			l.failed(context.DeadlineExceeded)
+			l.failed(nil, context.DeadlineExceeded)
 		}
 		if c.Is("it has looked") {
 			l.view = &view{}

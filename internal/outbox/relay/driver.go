@@ -29,7 +29,7 @@ func (d *driver) run(ctx context.Context) error {
 		case a.step != nil || a.view != nil:
 			if err := d.do(ctx, a); err != nil {
 				d.tell(ctx, err)
-				d.lane.failed(err)
+				d.lane.failed(a.step, err)
 			}
 			continue
 		case !a.failed:
@@ -136,7 +136,7 @@ func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (ou
 		away.Observe(ctx, err)
 		return outcome{waiting: 1}, false, nil
 	}
-	work.Blocked, work.Most = r.blocked.list(time.Now(), work.Queue), r.config.Batch
+	work.Blocked = r.blocked.list(time.Now(), work.Queue)
 	err = r.transact(ctx, o, func(ctx, redis context.Context, t *table.Tx) (err error) {
 		if s.operations {
 			out, noted, err = b.operate(ctx, redis, t, work, note)
@@ -151,7 +151,7 @@ func (r *Relay) takeOnce(ctx context.Context, o outlook, s *step, note bool) (ou
 		wait.Wake(r.disowned)
 		return outcome{waiting: 1}, false, nil
 	case err != nil:
-		b.restLiving(ctx)
+		b.rest(ctx, work.Most == 1 && table.IsDeadlock(err))
 	case !noted:
 		out.crowded = b.report(ctx, away)
 	}

@@ -20,6 +20,9 @@ const (
 	waitingAgain = 5 * time.Second
 	// readWithin is how old a reading of Redis' clock may be when a batch begins.
 	readWithin = startWithin / 2
+	// narrower is by how much a batch is smaller after a conflict. Each batch that succeeds lets the
+	// next one have twice as much.
+	narrower = 10
 )
 
 // action is what a lane is to do: take the batch of a step to Redis, or else look at the table,
@@ -51,6 +54,7 @@ type step struct {
 type lane struct {
 	first   bool
 	poll    time.Duration
+	batch   int
 	names   []string                       // of queues
 	courses map[string]map[bool]*[2]course // by queue, and whether they are of operations: through new rows, and through all
 	turn    int                            // which queue is next
@@ -68,11 +72,11 @@ type lane struct {
 
 func newLane(c *Config, names []string, number int, shared *lookout) *lane {
 	l := &lane{
-		first: number == 0, poll: c.Poll, names: names, turn: number, pause: outbox.NewBackoff(), courses: map[string]map[bool]*[2]course{},
+		first: number == 0, poll: c.Poll, batch: c.Batch, names: names, turn: number, pause: outbox.NewBackoff(), courses: map[string]map[bool]*[2]course{},
 		sight: sight{leaves: number == 0 && c.Lanes > 1, cheap: c.cheapLook, shared: shared},
 	}
 	for _, name := range names {
-		l.courses[name] = map[bool]*[2]course{true: {newCourse(), newCourse()}, false: {newCourse(), newCourse()}}
+		l.courses[name] = map[bool]*[2]course{true: {newCourse(c.Batch), newCourse(c.Batch)}, false: {newCourse(c.Batch), newCourse(c.Batch)}}
 	}
 	return l
 }
@@ -157,11 +161,12 @@ func (l *lane) plan(now time.Time, queue string, waits table.PendingWork) {
 		work.Operations = waits.Operations || !l.view.whole // A look for new rows does not show older ones.
 		if len(kind.numbers) > 0 && fresh.isReady(now) {
 			of := work
-			of.Numbers = fresh.behind(kind.numbers)
+			of.Numbers, of.Most = fresh.behind(kind.numbers), fresh.most
 			l.steps = append(l.steps, &step{course: fresh, operations: kind.operations, work: of})
 		}
 		underWay := !l.view.whole && all.after != table.Cursor{}
 		if (kind.some || underWay) && all.isReady(now) {
+			work.Most = all.most
 			work.After = cmp.Or(all.after, waits.First) // It need not walk again to where the look has ended.
 			l.steps = append(l.steps, &step{all, kind.operations, l.sight.isSlow(), work})
 		}
@@ -173,18 +178,23 @@ func (l *lane) took(now time.Time, s *step, o outcome) {
 	if o.waiting+o.blocked > 0 {
 		l.sight.hurry(now.Add(waitingAgain))
 	}
+	s.course.widen(l.batch)
 	l.more = s.course.note(now, o, s.onward) || l.more
 }
 
 // failed ends the round, because what is left is unknown. After a conflict with producers of the
-// same ids the next round begins at once: Redis repeats its answers.
-func (l *lane) failed(err error) {
+// same ids the next round begins at once: Redis repeats its answers. Its batch is smaller, since
+// one row that waits for a transaction which stays open must not hold up the others.
+func (l *lane) failed(s *step, err error) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		l.sight.reset()
 	}
 	l.anew()
-	if !table.IsDeadlock(err) {
+	switch {
+	case !table.IsDeadlock(err):
 		l.backOff = l.pause.Next()
+	case s != nil:
+		s.course.narrow()
 	}
 }
 
@@ -197,10 +207,15 @@ type course struct {
 	pause  wait.Backoff
 	until  time.Time // it rests until then
 	after  table.Cursor
+	most   int  // rows of a batch
 	crowds bool // since the start it has met more blocked rows than it can track
 }
 
-func newCourse() course { return course{pause: outbox.NewBackoff()} }
+func newCourse(most int) course { return course{pause: outbox.NewBackoff(), most: most} }
+
+// narrow makes the next batches smaller, and widen larger again, up to most.
+func (c *course) narrow()        { c.most = max(1, c.most/narrower) }
+func (c *course) widen(most int) { c.most = min(most, 2*c.most) }
 
 func (c *course) isReady(now time.Time) bool { return !now.Before(c.until) }
 

@@ -22,7 +22,7 @@ func (d *driver) round(t *testing.T) (more bool, err error) {
 			return a.more, nil
 		}
 		if err := d.do(t.Context(), a); err != nil {
-			d.lane.failed(err)
+			d.lane.failed(a.step, err)
 			return false, err
 		}
 	}
@@ -166,7 +166,7 @@ func TestLateCommitIsFoundWithoutPolling(t *testing.T) {
 // TestCrowdedCourse rests once it has been past more blocked rows than it can track, and not again after each batch.
 func TestCrowdedCourse(t *testing.T) {
 	t.Parallel()
-	c, now := newCourse(), time.Unix(1<<30, 0)
+	c, now := newCourse(defaultBatch), time.Unix(1<<30, 0)
 	c.note(now, outcome{settled: 1, crowded: true}, false)
 	require.False(t, c.isReady(now))
 	now = now.Add(blockedPause)

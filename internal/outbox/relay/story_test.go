@@ -189,7 +189,7 @@ func (s *story) step(l *storyLane) {
 		return
 	}
 	if l.failure = err; err != nil {
-		l.failed(err)
+		l.failed(a.step, err)
 		l.slowEnd, l.isUnsure = time.Time{}, !errors.Is(err, context.DeadlineExceeded)
 	}
 }

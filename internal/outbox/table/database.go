@@ -121,7 +121,7 @@ func (d *Database) Pending() PendingRows { return PendingRows{d} }
 func (d *Database) Stored() StoredRows { return StoredRows{d} }
 
 // Ended records ends in rows, and purges ended ones.
-func (d *Database) Ended() EndedRows { return EndedRows{d} }
+func (d *Database) Ended() EndedRows { return EndedRows{db: d} }
 
 // Listing reads all rows, for operators.
 func (d *Database) Listing() Listing { return Listing{d} }
@@ -182,7 +182,8 @@ func mysqlSession(config *mysql.Config) (driver.Connector, error) {
 	config.ClientFoundRows = true
 	config.RejectReadOnly = true // Errors 1290, 1792 and 1836 of a standby drop their connection.
 	config.Params["time_zone"] = "'+00:00'"
-	config.Params["innodb_lock_wait_timeout"] = "5"
+	// A lock that skips nothing waits for a producer, and others wait meanwhile for what it holds.
+	config.Params["innodb_lock_wait_timeout"] = "1"
 	// A relay whose machine has vanished holds its locks no longer than this. MariaDB, which alone
 	// reads such a comment, makes a join of a list of a thousand numbers, and may go over the
 	// whole table for it, whatever index is named, and lock what others want.

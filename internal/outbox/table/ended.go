@@ -9,11 +9,19 @@ import (
 	"time"
 )
 
-// purgeBatch is how many rows one transaction deletes.
-const purgeBatch = 1000
+const (
+	// purgeBatch is how many rows one transaction deletes.
+	purgeBatch = 1000
+	// parts is how many parts are made of a batch of which a row waits for a producer, and
+	// partsWithin how long: each costs a session's innodb_lock_wait_timeout.
+	parts, partsWithin = 10, 10 * time.Second
+)
 
 // EndedRows records in rows how their messages ended, and purges such rows.
-type EndedRows struct{ db *Database }
+type EndedRows struct {
+	db    *Database
+	until time.Time // when Settle makes no more parts; zero until it makes some
+}
 
 // Version is a message under one token: a reschedule gives it another one.
 type Version struct {
@@ -45,19 +53,38 @@ const (
 )
 
 // Settle records how the messages of at most 1,000 rows ended, in one transaction
-// that waits for no lock. By index it returns what the database knew.
+// if it can. By index it returns what the database knew.
 //
 // A row that a relay holds, or that has pending operations, is left alone,
 // because the token in force may be about to change. So a fate may be forgotten
 // only if neither is the case and no row lives under its token. Settle looks
 // for such rows after it has tried the locks, so it sees changes in between.
+//
+// A producer's open transaction may hold one of these rows in MySQL's unique index, for a duplicate,
+// or what is beside it. Then the others are settled in smaller parts, and the row is busy.
 func (e EndedRows) Settle(ctx context.Context, fates []Fate) (outcome []FateResult, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		outcome, err = t.settle(ctx, fates)
 		return err
 	})
-	if err != nil {
+	switch {
+	case err == nil:
+		return outcome, nil
+	case !IsDeadlock(err):
 		return nil, fmt.Errorf("settle rows: %w", err)
+	case e.until.IsZero():
+		e.until = time.Now().Add(partsWithin)
+	}
+	if len(fates) == 1 || time.Now().After(e.until) {
+		return slices.Repeat([]FateResult{FateBusy}, len(fates)), nil
+	}
+	outcome = nil
+	for part := range slices.Chunk(fates, (len(fates)+parts-1)/parts) {
+		results, err := e.Settle(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		outcome = append(outcome, results...)
 	}
 	return outcome, nil
 }
