@@ -48,6 +48,12 @@
 // of a due message locks the bridge out of its row for that time, so such a transaction
 // should end soon.
 //
+// In MySQL, scheduling an identity again locks what is behind it in the index, up to the next
+// identity, if the server still has the entry of the message that has just ended. It has it for
+// as long as a transaction anywhere may read it. Until the end of the transaction, others wait who
+// schedule an identity in between, or cancel or reschedule the next one; the bridge ends that one's
+// message later.
+//
 // Under REPEATABLE READ, that read takes the snapshot if the transaction has none yet, and a
 // message that was cancelled after the snapshot and before it was due still counts as
 // existing. Do not use SERIALIZABLE in MySQL: its plain reads lock, too, so transactions that

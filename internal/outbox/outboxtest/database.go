@@ -97,6 +97,17 @@ func (d *Database) MakeTable(t *testing.T) {
 // IsPostgres tells the one from the other.
 func (d *Database) IsPostgres() bool { return d.config.Dialect == schema.Postgres }
 
+// IsMariaDB tells it from MySQL.
+func (d *Database) IsMariaDB(t *testing.T) bool {
+	t.Helper()
+	if d.IsPostgres() {
+		return false
+	}
+	var version string
+	require.NoError(t, d.Query(t.Context(), d.SQL, []any{&version}, nil, "SELECT VERSION()"))
+	return strings.Contains(strings.ToLower(version), "mariadb")
+}
+
 // Series is a table whose column n has the numbers from 1 to last.
 func (d *Database) Series(last int) string {
 	if d.IsPostgres() {

@@ -31,6 +31,8 @@ type dialect struct {
 	// statistics from before its table was filled, a join reads all of it for every
 	// row.
 	fence string
+	// none says that a subquery, in place of the dots, finds nothing.
+	none string
 }
 
 type index string
@@ -61,6 +63,7 @@ var postgres = dialect{
 	newest:    "operations",
 	removal:   "DELETE FROM {t} WHERE id = ANY(?)",
 	fence:     " OFFSET 0",
+	none:      "NOT EXISTS (…)",
 }
 
 var mysqlDialect = dialect{
@@ -80,4 +83,7 @@ var mysqlDialect = dialect{
 	// No hint keeps a DELETE from going over the whole table where it deletes a large part of it.
 	removal: "DELETE {t} FROM JSON_TABLE(?, '$[*]' COLUMNS (number BIGINT PATH '$')) AS w STRAIGHT_JOIN {t} FORCE INDEX (PRIMARY) ON {t}.id = w.number",
 	fence:   " LIMIT 1",
+	// Of NOT EXISTS, MySQL makes a join, and then keeps the locks of the rows that it leaves out. MariaDB
+	// keeps them whatever the words.
+	none: "(…) IS NULL",
 }

@@ -71,3 +71,33 @@ func TestLocksNeverMeet(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestHeadsLeaveOperated: a transaction that brings messages to Redis holds none that has a pending
+// operation, which is another one's work, however long Redis takes.
+func TestHeadsLeaveOperated(t *testing.T) {
+	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
+		if d.IsMariaDB(t) {
+			t.Skip("MariaDB keeps the locks of rows that a subquery leaves out")
+		}
+		s := outboxtest.NewScene(t, d)
+		rows := s.InsertMany(20, outboxtest.Soon)
+		d.Exec(t, "UPDATE {t} SET status = 0")
+		var list []table.Identity
+		for _, r := range rows[5:10] {
+			s.Insert(outboxtest.Insert{Key: r.Key, ID: r.ID, Verb: table.VerbCancel})
+			list = append(list, r.Identity)
+		}
+		d.Analyze(t)
+		require.NoError(t, d.Within(t.Context(), func(holder *table.Tx) error {
+			heads, err := holder.LockHeads(t.Context(), table.Work{Queue: s.Orders, Operations: true, UntilMs: table.MaxDueMs, Most: 100})
+			require.NoError(t, err)
+			require.Len(t, heads, len(rows)-len(list))
+			return d.Within(t.Context(), func(tx *table.Tx) error {
+				groups, busy, err := tx.Gather(t.Context(), list)
+				require.Empty(t, busy)
+				require.Len(t, groups, len(list))
+				return err
+			})
+		}))
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/wait"
@@ -22,8 +23,9 @@ const (
 // The redundant part makes MariaDB look up each row by the index instead of reading the
 // whole table once.
 func (q *query) withoutOperation() *query {
-	return q.add(" AND NOT EXISTS (SELECT 1 FROM {t} o").hinted(byOpen).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
-		" AND o.message_id = {t}.message_id AND o.id <> {t}.id AND {operation}" + q.d.dialect.fence + ")")
+	before, after, _ := strings.Cut(q.d.dialect.none, "…")
+	return q.add(" AND " + before + "SELECT 1 FROM {t} o").hinted(byOpen).add(" WHERE o.queue = {t}.queue AND o.message_key = {t}.message_key" +
+		" AND o.message_id = {t}.message_id AND o.id <> {t}.id AND {operation}" + q.d.dialect.fence + after)
 }
 
 // unoperated returns the rows without a pending operation. A queue usually has few
