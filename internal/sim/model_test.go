@@ -563,15 +563,20 @@ func (m *model) sound() {
 	}
 }
 
-// overdue looks for messages that have been due for too long, by whatever clock Redis has.
+// overdue looks for messages that have been due for too long, by whatever clock Redis has. A row that has waited
+// for another message of its id may come long after it was due.
 func (m *model) overdue(patience time.Duration) {
-	now := m.w.redis.clock().UnixMilli()
+	now := m.w.redis.clock()
 	for _, shard := range m.shards() {
 		dump := m.w.redis.server.dump(queueName, shard)
 		for _, member := range sortedKeys(dump.Due) {
-			score := dump.Due[member] % (1 << 42)
-			if late := time.Duration(now-score) * time.Millisecond; late > patience {
-				m.w.fail("I7: %q of shard %d waits in slot %d, due for %s", member, shard, dump.Due[member]>>42, late)
+			slot, ms := message.SplitScore(dump.Due[member])
+			var stored message.Message
+			if err := stored.Decode(dump.Msg[member]); err != nil {
+				m.w.fail("I7: %q of shard %d cannot be read: %s", member, shard, err)
+			}
+			if late := min(now.Sub(time.UnixMilli(ms)), now.Sub(stored.ScheduledAt)); late > patience {
+				m.w.fail("I7: %q of shard %d waits in slot %d, due for %s", member, shard, slot, late)
 			}
 		}
 	}
