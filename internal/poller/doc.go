@@ -53,7 +53,8 @@
 //     published: they go back to wait.
 //   - No publish starts after the lease or the claim's deadline, by the
 //     monotonic clock from before the call that granted it.
-//   - Messages of one Key and Topic are published in due order, see package batch.
+//   - Messages of one Key and Topic are published in due order, see package batch. What a claim
+//     has taken goes back if its answer shows that earlier ones may wait elsewhere.
 //   - While a sink or a route is down nothing is held, and no attempt is used up.
 //   - No error and no panic ends a loop.
 //

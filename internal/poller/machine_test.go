@@ -401,6 +401,78 @@ func TestParkedAcrossATakeover(t *testing.T) {
 	}
 }
 
+// TestClaimOfAShardThatHasChanged: the claim that finds out that Redis has not what we have left there has taken messages whose
+// predecessors may be in a slot that is not known, or in a claim that nobody works on. They go back until that is known (I15).
+func TestClaimOfAShardThatHasChanged(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		last   uint64
+		strays []message.ClaimToken
+	}{
+		"another instance has held it, and parked m1":    {},
+		"the answer was lost":                            {last: 2},
+		"a failover has taken back that m1 was put back": {last: 1, strays: []message.ClaimToken{{Instance: "i", Number: 1}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			due := m.redisNow()
+			m1, m2 := m.message("m1", "t"), m.message("m2", "t")
+			require.Positive(t, m.claim().Max)
+			m.granted = 2
+			m.Claimed(m.now, message.Claim{Now: m.redisNow(), Messages: []message.ClaimedMessage{m2}, Last: c.last, Strays: c.strays, NextDue: due}, m.now, nil)
+			if len(c.strays) > 0 {
+				m.Reclaimed(m.now, 1, false, nil)
+			}
+			require.Equal(t, []message.Verb{message.VerbRelease}, m.settle())
+			loads := m.loads
+			m.step()
+			require.Equal(t, loads+1, m.loads)
+			if len(c.strays) > 0 {
+				m.Loaded(m.now, nil, nil)
+			} else {
+				m.Loaded(m.now, []message.ParkedRoute{{Slot: 1, Route: "t", Reason: "full"}}, nil)
+			}
+			for range 9 {
+				if len(m.published) > 0 {
+					break
+				}
+				m.after(time.Millisecond)
+				if !m.IsWaiting() {
+					continue
+				}
+				switch r := m.claims[len(m.claims)-1]; {
+				case r.Max == 0:
+					m.answer(nil, &due)
+				case len(c.strays) > 0:
+					m.answer([]message.ClaimedMessage{m1, m2}, nil)
+				case r.Slot == 0:
+					m.answer([]message.ClaimedMessage{m2}, nil)
+					require.Equal(t, []message.Verb{message.VerbPark}, m.settle())
+				default:
+					m.answer([]message.ClaimedMessage{m1}, nil)
+				}
+			}
+			require.NotEmpty(t, m.published)
+			assert.Equal(t, "m1", m.published[0])
+		})
+	}
+}
+
+// TestSlotOfAShardThatHasChanged: what such a claim has taken from a slot goes back to it.
+func TestSlotOfAShardThatHasChanged(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t, "t")
+	for m.claim().Slot == 0 { // In turn: what is due, and the slot.
+		m.answer(nil, nil)
+	}
+	m.Claimed(m.now, message.Claim{Now: m.redisNow(), Messages: []message.ClaimedMessage{m.message("m2", "t")}}, m.now, nil)
+	m.step()
+	m.Loaded(m.now, nil, nil)
+	require.Equal(t, []message.Verb{message.VerbPark}, m.settle())
+	assert.Empty(t, m.published)
+}
+
 // TestSeize: a lease is taken over that was not renewed for long, by our own clock; another holder's is another lease (I7).
 func TestSeize(t *testing.T) {
 	t.Parallel()

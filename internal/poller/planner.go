@@ -389,6 +389,9 @@ type grant struct {
 	began, deadline time.Duration
 	// isNew: the shard was not ours before. hasLapsed: its last holder had fallen silent.
 	isNew, hasLapsed bool
+	// isUnsure: Redis has not what we have left there, so earlier messages of the same Keys may wait where we do not look
+	// yet, in slots or in claims that nobody works on.
+	isUnsure bool
 }
 
 // granted takes the answer of a claim that held the lease, which was received then.
@@ -408,8 +411,9 @@ func (a *planner) granted(claim *message.Claim, received time.Duration) (g grant
 	} else if claim.Last != a.lastGranted {
 		// A failover has taken back what was claimed since: also from slots. Or an answer was lost, perhaps of this
 		// very claim, and another instance has held the shard before it without our knowing.
-		a.unloaded = true
+		a.unloaded, g.isUnsure = true, true
 	}
+	g.isUnsure = g.isUnsure || len(claim.Strays) > 0
 	a.lastGranted = g.request.Token.Number
 	a.redisOffset = claim.Now.UnixNano() - int64(received)
 	a.lease = a.lease.Renew(g.began, claims.Lease)
@@ -560,6 +564,7 @@ func (a *planner) reclaimed(now time.Duration, messages int, more bool, err erro
 		a.reclaimedForeign(now, r.reclaimed, err)
 		return which, false
 	case err != nil:
+		a.BackOff(now)
 		return which, false
 	}
 	a.flight.Lose(r.which.Stray)

@@ -169,15 +169,15 @@ func (s *Shard) Claimed(now time.Duration, claim message.Claim, received time.Du
 }
 
 // granted takes the messages of a claim, and publishes those that need not wait, after the
-// confirmation if the queue asks for one.
+// confirmation if the queue asks for one. If the claim shows that there may be earlier ones, all go back (I15).
 func (s *Shard) granted(claim message.Claim, received time.Duration) {
 	g := s.planner.granted(&claim, received)
 	if claim.Token = g.request.Token; g.isNew {
 		s.queue.gain(s.index, g.hasLapsed)
 	}
-	c := batch.Claim{Claim: claim, Lease: s.planner.lease, Deadline: g.deadline, Durable: s.queue.config.Claims.Durable}
+	c := batch.Claim{Claim: claim, Lease: s.planner.lease, Deadline: g.deadline, Unsure: g.isUnsure, Durable: s.queue.config.Claims.Durable && !g.isUnsure}
 	s.flight.Saw(&claim)
-	c.Parked = s.park(g.probe, &claim, received)
+	c.Parked = s.park(&g, &claim, received)
 	s.quota.Use(g.allowed, len(claim.Messages)-len(c.Parked), claim.More && (g.probe != nil || untilHead(&claim) == 0))
 	s.flight.Extend(g.request.Live, g.began, s.queue.config.Claims.Timeout)
 	s.tellEpoch(claim.Epoch)
@@ -192,7 +192,7 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 		switch {
 		case isGivenUp:
 			s.giveUp(b)
-		case s.queue.config.Claims.Durable:
+		case c.Durable:
 			s.do.Confirm(b)
 		default:
 			s.publish(b, b.Indices(batch.Held), false)
@@ -205,7 +205,7 @@ func (s *Shard) granted(claim message.Claim, received time.Duration) {
 
 // publish hands messages to the sink, except those that must not be published. areTold: Redis was
 // asked for the queue's topics, and the queue accepts theirs. None starts after the lease or the
-// claim's deadline, for order (I15), in a drain, or of a claim that is not confirmed: they go back.
+// claim's deadline, for order (I15), in a drain, or of a claim that is not confirmed or unsure: they go back.
 func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 	defer s.recovered(b)
 	if s.planner.isDraining || !b.MayPublish(s.now) {

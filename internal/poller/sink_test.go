@@ -481,3 +481,31 @@ func TestPanicOfABatch(t *testing.T) {
 		assert.Len(t, b.store.acked, 4, "the slot is claimed from")
 	})
 }
+
+// TestOrderAfterAPanicOfABatch: the claim that finds the batch's claim, which nobody works on any more, has taken later messages of its
+// Keys. They wait until those are back (I15).
+func TestOrderAfterAPanicOfABatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var panicked atomic.Bool
+		b := setup(t, func(c *Config, b *bench) {
+			c.Claims.Batch = 1
+			c.Sink.Open = func(m *message.Message) error {
+				if !panicked.Swap(true) {
+					panic("bad key")
+				}
+				delete(m.Headers, message.HeaderSealed)
+				return nil
+			}
+			sealed := keyed("1", "k", b.store.now())
+			sealed.Headers = map[string]string{message.HeaderSealed: "key"}
+			b.store.add(sealed, keyed("2", "k", b.store.now()), keyed("3", "k", b.store.now()))
+		})
+		b.pass(time.Second)
+		assert.True(t, panicked.Load())
+		var published []string
+		for _, call := range b.sink.calls() {
+			published = append(published, call.ids...)
+		}
+		assert.Equal(t, []string{"1", "2", "3"}, published)
+	})
+}

@@ -99,11 +99,12 @@ func (s *Shard) Confirmed(now time.Duration, b *batch.Batch, err error) {
 }
 
 // park decides which messages of a claim go back to slots at once.
-func (s *Shard) park(from *routes.Probe, claim *message.Claim, received time.Duration) (parked []routes.Parking) {
+func (s *Shard) park(g *grant, claim *message.Claim, received time.Duration) (parked []routes.Parking) {
+	from := g.probe
 	switch {
 	case from == nil:
 		return s.routes.ParkAll(claim.Messages, received, claim.Now)
-	case s.flight.KeepsSlot(claim):
+	case g.isUnsure || s.flight.KeepsSlot(claim):
 		parked = s.routes.PutBack(from.Route, claim.Messages)
 	case s.routes.IsOpening(from.Route):
 		parked = s.routes.ParkAll(claim.Messages, received, claim.Now)

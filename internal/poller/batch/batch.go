@@ -75,8 +75,9 @@ type Claim struct {
 	IsProbe bool
 	// Parked are the messages whose routes were closed when it was claimed.
 	Parked []routes.Parking
-	// Durable: it has to be confirmed before anything is published.
-	Durable bool
+	// Durable: it has to be confirmed before anything is published. Unsure: earlier messages may wait where nobody
+	// looks yet, so nothing is published at all.
+	Durable, Unsure bool
 }
 
 // Batch is one claim from its answer to its end.
@@ -187,10 +188,10 @@ func (b *Batch) Indices(state State) []int {
 
 func (b *Batch) confirm(isDurable bool) { b.confirming, b.unconfirmed = false, !isDurable }
 
-// MayPublish reports whether a publish may start: the lease and the claim last, for order
-// (I15), and the claim is confirmed.
+// MayPublish reports whether a publish may start: the lease and the claim last, and no earlier message may
+// be elsewhere, for order (I15), and the claim is confirmed.
 func (b *Batch) MayPublish(now time.Duration) bool {
-	return !b.unconfirmed && b.Lease.Lasts(now) && now < b.Deadline
+	return !b.unconfirmed && b.Lease.Lasts(now) && now < b.Deadline && !b.Unsure
 }
 
 // move records the new state of a message.
