@@ -27,8 +27,7 @@ const (
 	maxReclaims = 16
 	// freeNumbers is how many outdated numbers in a row are replaced without a pause.
 	freeNumbers = 8
-	// askAgain is the pause if it is not known whether the rates, or the queue's topics, allow a
-	// message.
+	// askAgain is the pause if it is not known whether the rates allow a message.
 	askAgain = time.Second
 	// rampFactor is how fast claims grow after a panic of the sink.
 	rampFactor = 4

@@ -56,7 +56,8 @@ func (s *Shard) open(b *batch.Batch, i int, m *message.Message) bool {
 
 // ToldTopics decides about those messages whose topics the queue does not take any more,
 // and hands the others over. A topic that was added a moment ago is not known yet, though
-// producers may use it: so Redis is asked before a message goes to the dead letters.
+// producers may use it: so Redis is asked before a message goes to the dead letters. Without an
+// answer its route is closed, so that messages of a Key wait in their order (I15).
 func (s *Shard) ToldTopics(now time.Duration, b *batch.Batch, indices []int, topics message.Topics, err error) {
 	defer s.recovered(b)
 	s.now = now
@@ -66,21 +67,21 @@ func (s *Shard) ToldTopics(now time.Duration, b *batch.Batch, indices []int, top
 		if known.Check(claimed.Topic) == nil {
 			return false
 		}
-		// Released, it would be claimed again at once.
-		verdict := message.Verdict{Verb: message.VerbRetry, Delay: askAgain, Attempts: claimed.Attempts}
-		if err == nil {
-			refused := topics.Check(claimed.Topic)
-			if refused == nil {
-				return false
-			}
-			verdict = batch.NotAllowed(claimed, refused)
+		if err != nil {
+			s.decide(b, i, sinks.Failed(sinks.Unavailable, sinks.ReasonUnknownTopic, err))
+			s.refund(claimed, false)
+			return true
 		}
-		s.refuse(b, i, verdict)
-		return true
+		refused := topics.Check(claimed.Topic)
+		if refused != nil {
+			s.refuse(b, i, batch.NotAllowed(claimed, refused))
+		}
+		return refused != nil
 	})
-	if len(taken) > 0 {
+	switch {
+	case len(taken) > 0:
 		s.publish(b, taken, true)
-	} else if b.From != nil {
+	case b.From != nil && err == nil:
 		s.routes.Passed(b.From)
 	}
 }

@@ -130,6 +130,8 @@ const (
 	ReasonClosed       Reason = "closed" // the sink was closed
 	ReasonBroker       Reason = "broker" // the broker's own trouble: no leader, not enough replicas
 
+	// Of a topic of which it is not known whether the queue takes it, since Redis did not say.
+	ReasonUnknownTopic Reason = "unknown_topic"
 	// Of a sealed body that does not open, so that the sink does not get the message.
 	ReasonUnknownKey Reason = "unknown_key"
 	ReasonBrokenSeal Reason = "broken_seal"
