@@ -473,6 +473,19 @@ func TestSlotOfAShardThatHasChanged(t *testing.T) {
 	assert.Empty(t, m.published)
 }
 
+// TestBehindInAShardThatHasChanged: so does what such a claim has taken behind a message that is in flight.
+func TestBehindInAShardThatHasChanged(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	due := m.redisNow()
+	m.answer([]message.ClaimedMessage{m.message("m1", "t")}, &due)
+	require.Positive(t, m.claim().Max)
+	m.Claimed(m.now, message.Claim{Now: m.redisNow(), Messages: []message.ClaimedMessage{m.message("m3", "t")}, Last: 1, NextDue: due}, m.now, nil)
+	m.calls["m1"](acked)
+	m.settle()
+	assert.Equal(t, []string{"m1"}, m.published)
+}
+
 // TestSeize: a lease is taken over that was not renewed for long, by our own clock; another holder's is another lease (I7).
 func TestSeize(t *testing.T) {
 	t.Parallel()
