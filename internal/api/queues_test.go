@@ -198,7 +198,7 @@ func TestEvents(t *testing.T) {
 	first, err := listen()
 	require.NoError(t, err)
 	require.Equal(t, "text/event-stream", first.Header.Get("Content-Type"))
-	events := bufio.NewScanner(first.Body)
+	scheduled, events := 0, bufio.NewScanner(first.Body)
 	for events.Scan() { // until one tells of messages, and of how fast they came: one has come since the one before
 		data, ok := strings.CutPrefix(events.Text(), "data: ")
 		if !ok {
@@ -211,10 +211,11 @@ func TestEvents(t *testing.T) {
 			}
 		}
 		require.NoError(t, json.Unmarshal([]byte(data), &o))
-		if q := o.Queues[0]; q.Waiting > 0 && q.Rates != nil && q.Rates.Scheduled > 0 {
+		if q := o.Queues[0]; q.Waiting == scheduled && q.Rates != nil && q.Rates.Scheduled > 0 {
 			break
 		}
 		s.call("POST", "/queues/QUEUE/messages", map[string]any{"topic": "t", "in": "1h"}).is(http.StatusCreated)
+		scheduled++
 	}
 	require.NoError(t, events.Err())
 

@@ -452,13 +452,7 @@ func TestPanicOfABatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var panicked atomic.Bool
 		b := setup(t, func(c *Config, b *bench) {
-			c.Sink.Open = func(m *message.Message) error {
-				if !panicked.Swap(true) {
-					panic("bad key")
-				}
-				delete(m.Headers, message.HeaderSealed)
-				return nil
-			}
+			c.Sink.Open = panicsOnce(&panicked)
 			dead := keyed("parked", "k", b.store.now())
 			dead.Topic = "dead"
 			b.sink.behave = byTopic(map[string]outcome{"dead": full})
@@ -482,6 +476,17 @@ func TestPanicOfABatch(t *testing.T) {
 	})
 }
 
+// panicsOnce opens messages, but for the first one.
+func panicsOnce(panicked *atomic.Bool) func(*message.Message) error {
+	return func(m *message.Message) error {
+		if !panicked.Swap(true) {
+			panic("bad key")
+		}
+		delete(m.Headers, message.HeaderSealed)
+		return nil
+	}
+}
+
 // TestOrderAfterAPanicOfABatch: the claim that finds the batch's claim, which nobody works on any more, has taken later messages of its
 // Keys. They wait until those are back (I15).
 func TestOrderAfterAPanicOfABatch(t *testing.T) {
@@ -489,13 +494,7 @@ func TestOrderAfterAPanicOfABatch(t *testing.T) {
 		var panicked atomic.Bool
 		b := setup(t, func(c *Config, b *bench) {
 			c.Claims.Batch = 1
-			c.Sink.Open = func(m *message.Message) error {
-				if !panicked.Swap(true) {
-					panic("bad key")
-				}
-				delete(m.Headers, message.HeaderSealed)
-				return nil
-			}
+			c.Sink.Open = panicsOnce(&panicked)
 			sealed := keyed("1", "k", b.store.now())
 			sealed.Headers = map[string]string{message.HeaderSealed: "key"}
 			b.store.add(sealed, keyed("2", "k", b.store.now()), keyed("3", "k", b.store.now()))

@@ -121,7 +121,7 @@ func (d *Database) Pending() PendingRows { return PendingRows{d} }
 func (d *Database) Stored() StoredRows { return StoredRows{d} }
 
 // Ended records ends in rows, and purges ended ones.
-func (d *Database) Ended() EndedRows { return EndedRows{db: d} }
+func (d *Database) Ended() EndedRows { return EndedRows{d} }
 
 // Listing reads all rows, for operators.
 func (d *Database) Listing() Listing { return Listing{d} }

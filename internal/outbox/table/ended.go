@@ -18,10 +18,7 @@ const (
 )
 
 // EndedRows records in rows how their messages ended, and purges such rows.
-type EndedRows struct {
-	db    *Database
-	until time.Time // when Settle makes no more parts; zero until it makes some
-}
+type EndedRows struct{ db *Database }
 
 // Version is a message under one token: a reschedule gives it another one.
 type Version struct {
@@ -62,7 +59,12 @@ const (
 //
 // A producer's open transaction may hold one of these rows in MySQL's unique index, for a duplicate,
 // or what is beside it. Then the others are settled in smaller parts, and the row is busy.
-func (e EndedRows) Settle(ctx context.Context, fates []Fate) (outcome []FateResult, err error) {
+func (e EndedRows) Settle(ctx context.Context, fates []Fate) ([]FateResult, error) {
+	return e.settle(ctx, fates, time.Now().Add(partsWithin))
+}
+
+// settle makes no more parts after that time.
+func (e EndedRows) settle(ctx context.Context, fates []Fate, until time.Time) (outcome []FateResult, err error) {
 	err = e.db.Within(ctx, func(t *Tx) error {
 		outcome, err = t.settle(ctx, fates)
 		return err
@@ -72,15 +74,12 @@ func (e EndedRows) Settle(ctx context.Context, fates []Fate) (outcome []FateResu
 		return outcome, nil
 	case !IsDeadlock(err):
 		return nil, fmt.Errorf("settle rows: %w", err)
-	case e.until.IsZero():
-		e.until = time.Now().Add(partsWithin)
-	}
-	if len(fates) == 1 || time.Now().After(e.until) {
+	case len(fates) == 1 || time.Now().After(until):
 		return slices.Repeat([]FateResult{FateBusy}, len(fates)), nil
 	}
 	outcome = nil
 	for part := range slices.Chunk(fates, (len(fates)+parts-1)/parts) {
-		results, err := e.Settle(ctx, part)
+		results, err := e.settle(ctx, part, until)
 		if err != nil {
 			return nil, err
 		}

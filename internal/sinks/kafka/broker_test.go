@@ -121,26 +121,27 @@ func TestTLSAndLogins(t *testing.T) {
 	other.TLS = &tlsclient.Files{CAFile: testenv.NewCerts(t).CAFile}
 	requireRefused(t, other, topic)
 	unsupported.SASL = nil
-	sink := newSink(t, unsupported)
-	require.Eventually(t, func() bool { // A busy machine may be too slow to be refused in time.
-		outcome := publish(t, sink, newMessage(t, topic, ""))[0]
-		assert.Equal(t, sinks.Unavailable, outcome.Class, outcome.Err)
-		return outcome.Reason == sinks.ReasonConnection
-	}, patience, 20*time.Millisecond)
+	awaitReason(t, newSink(t, unsupported), topic, sinks.ReasonConnection)
 	t.Run("rotated", func(t *testing.T) { rotatedLogins(t, broker.config, topic) })
 }
 
 func requireRefused(t *testing.T, config Config, topic string) {
 	t.Helper()
 	sink := newSink(t, config)
-	require.Eventually(t, func() bool { // A busy machine may be too slow to be refused in time.
-		outcome := publish(t, sink, newMessage(t, topic, ""))[0]
-		assert.Equal(t, sinks.Unavailable, outcome.Class, outcome.Err)
-		return outcome.Reason == sinks.ReasonAuth
-	}, patience, 20*time.Millisecond)
+	awaitReason(t, sink, topic, sinks.ReasonAuth)
 	err := sink.Ping(t.Context())
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), testPassword)
+}
+
+// awaitReason publishes until that is why nothing can be: a busy machine may be too slow to be refused in time.
+func awaitReason(t *testing.T, sink *Sink, topic string, reason sinks.Reason) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		outcome := publish(t, sink, newMessage(t, topic, ""))[0]
+		assert.Equal(t, sinks.Unavailable, outcome.Class, outcome.Err)
+		return outcome.Reason == reason
+	}, patience, 20*time.Millisecond)
 }
 
 // tlsProperties make the one listener of the server demand TLS, a client
