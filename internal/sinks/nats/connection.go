@@ -18,6 +18,7 @@ import (
 type connection struct {
 	root      context.Context //nolint:containedctx // the sink's life
 	nc        *natsgo.Conn
+	server    string // its URL, without a password
 	js        jetstream.JetStream
 	logger    *slog.Logger
 	timeout   time.Duration // for a publish
@@ -59,7 +60,7 @@ func openConnection(root context.Context, config *Config, server string, logger 
 		}
 		return nil, err
 	}
-	l.nc = nc
+	l.nc, l.server = nc, nc.ConnectedUrlRedacted()
 	if err := l.subscribe(root); err != nil {
 		l.abort(err)
 		nc.Close()
@@ -120,8 +121,9 @@ func (c *connection) Err() error {
 	return natsgo.ErrConnectionClosed
 }
 
-// Server implements [redial.Conn].
-func (c *connection) Server() string { return c.nc.ConnectedUrlRedacted() }
+// Server implements [redial.Conn]. It does not ask the client, whose lock a
+// blocked write holds, and which knows no server once the connection has ended.
+func (c *connection) Server() string { return c.server }
 
 // Close implements [redial.Conn]. It is quick, because without its socket the
 // client waits for nothing.

@@ -32,7 +32,8 @@ type Conn interface {
 	// Close ends the connection, if it has not ended, and waits for all that it
 	// runs. It bounds its own time. The Redialer calls it once for each connection.
 	Close()
-	// Server names the server that it is connected to, without a login, for logs.
+	// Server names the server that it was made to, without a login, for logs. It must
+	// not block.
 	Server() string
 }
 

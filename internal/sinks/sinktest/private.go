@@ -284,8 +284,9 @@ func closePaused(t *testing.T, broker PrivateBroker) {
 	topic := newTopic(t, broker)
 	leaks := append(broker.Features().Leaks, goleak.IgnoreCurrent())
 	var l ledger
-	sink := usedSink(t, broker, &l, topic)
-	batch := newBatch(topic, newName("key"), 32)
+	sink := openSink(t, broker, Options{PublishTimeout: ample}) // which must not be what ends Close
+	l.awaitPublish(t, broker, sink, topic)
+	batch := newBatch(topic, "", 32) // Without a Key all are written at once: more than a socket takes.
 	for i := range batch {
 		batch[i].Body = randomBody(256 << 10)
 	}
