@@ -121,7 +121,10 @@ func TestTLSAndLogins(t *testing.T) {
 	other.TLS = &tlsclient.Files{CAFile: testenv.NewCerts(t).CAFile}
 	requireRefused(t, other, topic)
 	unsupported.SASL = nil
-	awaitReason(t, newSink(t, unsupported), topic, sinks.ReasonConnection)
+	requireRefused(t, unsupported, topic)
+	findings := newSink(t, unsupported).Check(t.Context(), sinks.Plan{Topics: []string{topic}})
+	require.NotEmpty(t, findings)
+	require.Contains(t, findings[0].What, "does it demand a login")
 	t.Run("rotated", func(t *testing.T) { rotatedLogins(t, broker.config, topic) })
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
+	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
 const (
@@ -77,7 +78,7 @@ func (o *opener) introduce(ctx context.Context, socket *socket, address string) 
 		return nil, asLoginError(err)
 	}
 	if o.config.SASL == nil {
-		return conn, nil
+		return conn, conn.proveAdmitted()
 	}
 	expires, err := o.config.SASL.login(ctx, conn.protocol)
 	if err != nil {
@@ -144,6 +145,18 @@ func (c *conn) negotiate() error {
 	}
 	c.protocol.SetVersions(versions)
 	return nil
+}
+
+var errNoLogin = errors.New("the broker tells its versions and hangs up at the next request: does it demand a login (sasl)?")
+
+// proveAdmitted asks about no topic. A broker that demands a login tells its versions
+// without one, so that they prove nothing; it hangs up at any other request.
+func (c *conn) proveAdmitted() error {
+	_, err := c.protocol.RoundTrip(&metadata.Request{TopicNames: []string{}})
+	if isNetwork(err) && !isTimeout(err) {
+		return &loginError{fmt.Errorf("%w: %w", errNoLogin, err)}
+	}
+	return err
 }
 
 // RoundTrip implements [kafka.RoundTripper] on this very connection. An error
