@@ -145,6 +145,27 @@ func TestSetAgain(t *testing.T) {
 	}
 }
 
+// TestResumeMakesUpForNothing: what would have come during a pause was not missed.
+func TestResumeMakesUpForNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.set("n", Spec{Cron: "0 * * * *", Missed: CatchUp, CatchUp: 3})
+	_, err := w.Pause(t.Context(), "n", "ann")
+	require.NoError(t, err)
+	kept := w.kept("n")
+	hoursAgo := kept.Record
+	hoursAgo.Planned = hoursAgo.Planned.Add(-5 * time.Hour)
+	_, err = w.put(t.Context(), kept, "", &hoursAgo, true, store.Durability{})
+	require.NoError(t, err)
+	require.Equal(t, hoursAgo.Planned, w.kept("n").Planned)
+	_, err = w.Resume(t.Context(), "n")
+	require.NoError(t, err)
+	kept, tally := w.step(w.kept("n"))
+	require.Equal(t, Tally{Scheduled: 1}, tally)
+	require.Zero(t, kept.Skipped)
+	require.Len(t, w.waiting(), 1)
+}
+
 // TestBrokenOff: a planner dies after each of its steps, and another goes on from there.
 func TestBrokenOff(t *testing.T) {
 	t.Parallel()
