@@ -140,9 +140,7 @@ func TestOccupiedAddress(t *testing.T) {
 	require.ErrorContains(t, s.Start(t.Context()), "listen on "+address+" (admin.probes): ")
 	assert.Empty(t, s.Addr())
 	require.NoError(t, s.Stop(t.Context()))
-	again, err := new(net.ListenConfig).Listen(t.Context(), "tcp", second.Listen)
-	require.NoError(t, err, "what was bound before is given up")
-	require.NoError(t, again.Close())
+	require.NoError(t, testenv.Listen(t, second.Listen).Close(), "what was bound before is given up")
 }
 
 func TestBound(t *testing.T) {

@@ -3,7 +3,6 @@ package linktest
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -42,9 +41,7 @@ func startHTTPS(t testing.TB, certs testenv.Certs, address string, demandsCertif
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(certs.ServerCert, certs.ServerKey)
 	require.NoError(t, err)
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-	require.NoError(t, err)
-	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handler, ReadHeaderTimeout: patience}, EnableHTTP2: true}
+	server := &httptest.Server{Listener: testenv.Listen(t, address), Config: &http.Server{Handler: handler, ReadHeaderTimeout: patience}, EnableHTTP2: true}
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	if demandsCertificate {
 		authority, err := os.ReadFile(certs.CAFile)

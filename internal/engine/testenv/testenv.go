@@ -18,14 +18,18 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
+	"github.com/delaybridge/delaybridge/internal/engine/wait"
 )
 
 // sharedServer is one server for all tests of this process.
@@ -130,6 +134,22 @@ func Port(t testing.TB) string {
 	}
 	t.Cleanup(free)
 	return strconv.Itoa(port)
+}
+
+// Listen listens where this process did a moment ago. A process that another test starts has a copy
+// of our sockets until it runs its own program, so the address is in use for as long.
+func Listen(t testing.TB, address string) net.Listener {
+	t.Helper()
+	const patience, interval = time.Minute, time.Millisecond
+	for began := time.Now(); ; wait.Sleep(t.Context(), interval) {
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
+		switch {
+		case err == nil:
+			return listener
+		case !errors.Is(err, syscall.EADDRINUSE) || time.Since(began) > patience:
+			t.Fatal(err)
+		}
+	}
 }
 
 // Program returns the path of a program that a test runs itself.
