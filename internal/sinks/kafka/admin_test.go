@@ -15,7 +15,7 @@ import (
 // TestCreateTopics makes what is missing, leaves alone what exists, and logs in.
 func TestCreateTopics(t *testing.T) {
 	t.Parallel()
-	broker := newPrivateBroker(t)
+	broker := newPrivateBroker(t, neverKilled)
 	old, fresh := testenv.Name(t, "old"), testenv.Name(t, "fresh")
 	broker.makeTopic(t, old, 1)
 	for range 2 {
@@ -32,7 +32,7 @@ func TestCreateTopics(t *testing.T) {
 // TestDialer logs in as readers do.
 func TestDialer(t *testing.T) {
 	t.Parallel()
-	broker := newPrivateBroker(t)
+	broker := newPrivateBroker(t, neverKilled)
 	dialer, err := broker.config.Dialer()
 	require.NoError(t, err)
 	conn, err := dialer.DialContext(t.Context(), "tcp", broker.config.Brokers[0])

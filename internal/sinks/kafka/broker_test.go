@@ -93,7 +93,7 @@ func TestDeletedTopic(t *testing.T) {
 func TestTLSAndLogins(t *testing.T) {
 	t.Parallel()
 	certs := testenv.NewCerts(t)
-	server := testenv.StartKafka(t, strings.Replace(tlsProperties(t, certs), "client.auth=required", "client.auth=requested", 1)+bearerProperties)
+	server := testenv.StartKafka(t, strings.Replace(tlsProperties(t, certs), "client.auth=required", "client.auth=requested", 1)+bearerProperties+neverKilled)
 	login := func(mechanism, password string) *SASL {
 		return &SASL{Mechanism: mechanism, Username: testUser, Password: secret.Value(password)}
 	}

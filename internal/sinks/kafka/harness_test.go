@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Harness{
 		Shared:  &testBroker{config: Config{Brokers: testenv.Kafka(t)}, mute: &muter{}},
-		Private: func(t *testing.T) sinktest.PrivateBroker { return newPrivateBroker(t) },
+		Private: func(t *testing.T) sinktest.PrivateBroker { return newPrivateBroker(t, "") },
 	})
 }
 
@@ -177,9 +177,13 @@ listener.name.plaintext.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.s
 const jaas = `org.apache.kafka.common.security.plain.PlainLoginModule required username="` + testUser + `" password="` + testPassword +
 	`" user_` + testUser + `="` + testPassword + `";`
 
-func newPrivateBroker(t *testing.T) *privateBroker {
+// neverKilled are properties for a broker that is not killed: its controller does not take it for dead where the machine
+// stands still. One that is killed would wait as long for its own session.
+const neverKilled = "\nbroker.session.timeout.ms=120000\n"
+
+func newPrivateBroker(t *testing.T, properties string) *privateBroker {
 	t.Helper()
-	server := testenv.StartKafka(t, loginProperties)
+	server := testenv.StartKafka(t, loginProperties+properties)
 	b := &privateBroker{server: server}
 	b.config = Config{
 		Brokers: []string{server.Addr()},

@@ -32,8 +32,8 @@ type Conn interface {
 	// Close ends the connection, if it has not ended, and waits for all that it
 	// runs. It bounds its own time. The Redialer calls it once for each connection.
 	Close()
-	// Server names the server that it was made to, without a login, for logs. It must
-	// not block.
+	// Server names the server that it connected to, without a login, for logs. It must
+	// not block: it is called while other callers wait.
 	Server() string
 }
 
