@@ -346,6 +346,7 @@ func TestDatabaseLater(t *testing.T) {
 	d.eventually("the tables are missed", func() bool { return d.logs.count("outbox_unfit") > 0 })
 	require.Contains(t, d.page("/readyz"), "bridge outbox migrate up")
 	d.publishes(rdb, "while there are no tables")
+	assert.Contains(t, d.page("/metrics"), `delaybridge_outbox_audited_total{outbox="default",result="put_back"} 0`, "the first one is an increase")
 	d.migrate()
 	d.commit(func(tx *sql.Tx) { d.schedule(tx, "row", delay.After(0)) })
 	d.becomes(delay.Ref{ID: "row", Key: "k"}, "schedule published")

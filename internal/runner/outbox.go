@@ -51,6 +51,7 @@ func newOutboxRunner(p OutboxesConfig, clock *redisClock, name string) (*outboxR
 		return nil, err
 	}
 	r.metrics = p.Metrics.AddOutbox(name, func() error { return r.relay.State() })
+	new(auditor.Counts).Each(r.metrics.Audited) // An increase is seen only where a series was there before.
 	r.relay, err = relay.New(relay.Config{
 		Database: r.database, Queues: r.relayed(p.Queues.all()), Clock: clock.now, Horizon: cfg.Horizon, Poll: cfg.Poll, Keep: max(cfg.Keep, time.Millisecond), KeepOperations: cfg.KeepOperations,
 		Batch: cfg.Batch, Lanes: cfg.Relays, Mine: func() bool { return p.Queues.all()[0].isFirst() }, Notify: cfg.Notify, Logger: r.logger, Observer: r.metrics,
