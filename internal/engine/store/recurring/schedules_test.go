@@ -451,6 +451,43 @@ func TestLateChangeAfterNone(t *testing.T) {
 	}
 }
 
+// lastRun keeps the last run of the script for recurring schedules that a client has sent.
+type lastRun struct{ args []any }
+
+func (r *lastRun) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *lastRun) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if args := cmd.Args(); len(args) > 3 && strings.HasSuffix(fmt.Sprint(args[3]), ":recurring") {
+			r.args = args
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (r *lastRun) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestLateChangeAfterAWipe: the very first schedule of a queue does not come back after Redis was emptied, when the network
+// delivers a run of its call once more.
+func TestLateChangeAfterAWipe(t *testing.T) {
+	t.Parallel()
+	options, err := redis.ParseURL(testenv.Redis(t))
+	require.NoError(t, err)
+	rdb, sent := redis.NewClient(options), &lastRun{}
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	rdb.AddHook(sent)
+	q := storetest.New(t, struct{ redis.UniversalClient }{rdb}, 1) // Its calls go through the hook.
+	w := &world{New(q, store.Durability{}), t, q}
+	w.set("n", Spec{Cron: "@daily"})
+	require.Equal(t, "n", sent.args[4])
+	require.NoError(t, rdb.Del(t.Context(), q.Keys().Recurring()).Err())
+	require.NoError(t, rdb.Do(t.Context(), sent.args...).Err())
+	_, err = w.Get(t.Context(), "n")
+	require.ErrorIs(t, err, ErrNone)
+}
+
 // A firing that an operator has moved is ended all the same, as long as its nominal time has not come.
 func TestEndOfAMovedFiring(t *testing.T) {
 	t.Parallel()
