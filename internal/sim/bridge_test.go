@@ -97,6 +97,9 @@ func (w *world) startBridge() *bridge {
 			OnEpoch:    b.member.SawEpoch, OnLateAcks: b.box.lateAcks,
 		},
 	}
+	if len(f.all) == 0 {
+		w.model.happened("no bridge")
+	}
 	f.all, f.ever = append(f.all, b), append(f.ever, b)
 	b.done.Go(func() { b.run(ctx, config, identity, logger) })
 	b.box.start()
@@ -178,6 +181,9 @@ func (b *bridge) leave() bool {
 			f.all = append(f.all[:i:i], f.all[i+1:]...)
 			break
 		}
+	}
+	if len(f.all) == 0 {
+		b.w.model.happened("no bridge")
 	}
 	return true
 }

@@ -554,8 +554,9 @@ func (m *model) sound() {
 	m.soundAt = m.w.redis.server.changes
 	for _, shard := range m.shards() {
 		dump := m.w.redis.server.dump(queueName, shard)
-		if dump.Meta["epoch"] == "" && (len(dump.Msg) == 0 && m.events["wipe"] != nil || m.was(m.w.now()-time.Minute, "lost shard")) {
-			continue // What a bridge counts that does not know yet that Redis was wiped, or a shard.
+		isEarly := len(m.w.plan.fleet.all) == 0 || m.was(m.w.now()-time.Minute, "lost shard", "no bridge")
+		if dump.Meta["epoch"] == "" && (len(dump.Msg) == 0 && m.events["wipe"] != nil || m.events["lost shard"] != nil && isEarly) {
+			continue // What a bridge counts that does not know yet that Redis was wiped, or a shard, or that ends.
 		}
 		if err := dump.Check(); err != nil {
 			m.w.fail("I6: shard %d: %s", shard, strings.ReplaceAll(err.Error(), "\n", "; "))
