@@ -72,6 +72,7 @@ type simRow struct {
 	dueMs              int64
 	maybe, live        bool
 	reason, body       string
+	came               time.Duration // when it was committed first
 }
 
 // rowColumns are what changed tells of a row.
@@ -80,7 +81,7 @@ const rowColumns = "id, op, status, message_key, message_id, token, COALESCE(tar
 func rowOf(v []driver.Value) (r simRow) {
 	n := func(i int) int64 { n, _ := v[i].(int64); return n }
 	s := func(i int) string { s, _ := v[i].(string); return s }
-	return simRow{n(0), n(1), n(2), s(3), s(4), s(5), n(6), n(7), n(8), n(9) != 0, n(10) != 0, s(11), s(12)}
+	return simRow{n(0), n(1), n(2), s(3), s(4), s(5), n(6), n(7), n(8), n(9) != 0, n(10) != 0, s(11), s(12), 0}
 }
 
 // statement is one that a session runs, or waits to run.

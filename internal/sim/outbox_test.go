@@ -604,6 +604,10 @@ func (m *model) committed(changes []change) {
 			continue
 		}
 		row := c.row
+		row.came = m.w.now()
+		if was != nil {
+			row.came = was.came
+		}
 		m.rows[row.number] = &row
 		m.w.tell(fmt.Sprintf("  row %d: op %d of %s/%s, status %d, token %s, due %d, target %d, maybe %v, %q", row.number, row.op, row.key, row.id, row.status, row.token,
 			row.dueMs, row.target, row.maybe, row.reason))
@@ -931,15 +935,17 @@ func (m *model) openRows() (open []*simRow) {
 	return open
 }
 
-// isBehindDead reports whether a dead letter that is no row's has the identity: the row waits for somebody to see to it.
+// isBehindDead reports whether a dead letter has the identity that is no row's, or one that a failover has brought back: the row waits for
+// somebody to see to it.
 func (m *model) isBehindDead(r simRow) bool {
 	return m.isBehind(r, dead)
 }
 
-// isBehind reports whether another message of its identity, which is no row's, is in its way.
+// isBehind reports whether another message of its identity, which is no row's, or a dead letter that a failover has brought back, is in its way.
 func (m *model) isBehind(r simRow, states ...state) bool {
 	return slices.ContainsFunc(m.identity(message.Member(r.id, r.key)).places, func(p *place) bool {
-		return slices.Contains(states, p.now.state) && p.now.life != nil && !p.now.life.isRow
+		l := p.now.life
+		return slices.Contains(states, p.now.state) && l != nil && (!l.isRow || l.isLoose && l.row != r.number && p.now.state == dead)
 	})
 }
 
@@ -977,7 +983,7 @@ func (m *model) overdueRows(patience time.Duration) {
 	}
 	now := m.w.redis.clock().Add(-patience).UnixMilli()
 	for _, r := range m.openRows() {
-		if r.status == 0 && !m.isBehind(*r, waiting, inFlight, dead) && !m.wasBehind(*r) && (r.op != 0 || r.dueMs < now) {
+		if r.status == 0 && r.came < m.w.now()-patience && !m.isBehind(*r, waiting, inFlight, dead) && !m.wasBehind(*r) && (r.op != 0 || r.dueMs < now) {
 			m.w.fail("I7: row %d (op %d of %s/%s, due %d) is pending", r.number, r.op, r.key, r.id, r.dueMs)
 		}
 	}
@@ -1008,7 +1014,7 @@ func (m *model) ackedLate(b *bridge, rows []store.RowFate) {
 			b.h.unheard > began { // Its pass may wait for an answer that was lost before.
 			return
 		}
-		if m.was(began, "redis down", "redis flaky", "slow redis") { // The settler's pass waits for Redis.
+		if m.was(began, "redis down", "redis flaky", "slow redis", "stall") { // The settler's pass waits for Redis, or a row's lock was another's.
 			m.ackedLate(b, rows)
 			return
 		}
