@@ -263,6 +263,8 @@ func (r *recorder) runs(script string, reply []any) {
 			r.leaves(id, "calls for many")
 		case (!a.isUnderWay || !isSecond && t.isRepeated(a)) && r.m.clockWasSet(r.m.w.now()-2*time.Minute): // A run that was over is in time again.
 			r.leaves(id, "a clock set back")
+		case code == 5 && r.m.clockWasSet(r.m.w.now()-2*time.Minute): // What a call has left is forgotten early.
+			r.leaves(id, "a clock set forward")
 		case code == 3 && a.life != nil && a.life.promise.maxWait > 0: // The SDK asks again, under another token.
 			r.leaves(id, "debounced in flight")
 		case codes[code] == "":
