@@ -152,8 +152,12 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredM
 	t.Helper()
 	nc, js := b.open(t)
 	defer nc.Close()
-	stream, err := js.Stream(t.Context(), streamOf(topic))
-	require.NoError(t, err)
+	var stream jetstream.Stream
+	var err error
+	require.Eventually(t, func() bool {
+		stream, err = js.Stream(t.Context(), streamOf(topic))
+		return err == nil
+	}, 2*time.Minute, 20*time.Millisecond, "stream of %s", topic)
 	var info *jetstream.StreamInfo
 	require.Eventually(t, func() bool {
 		info, err = stream.Info(t.Context())
@@ -163,8 +167,11 @@ func (b broker) Read(t testing.TB, topic string, atLeast int) []sinktest.StoredM
 	if info.State.Msgs == 0 {
 		return nil
 	}
-	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
-	require.NoError(t, err)
+	var consumer jetstream.Consumer
+	require.Eventually(t, func() bool { // A leader that has just changed may not answer in time.
+		consumer, err = stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+		return err == nil
+	}, 2*time.Minute, 20*time.Millisecond)
 	messages, err := consumer.Messages()
 	require.NoError(t, err)
 	defer messages.Stop()
