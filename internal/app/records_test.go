@@ -76,12 +76,12 @@ func (r *records) first(format string, args ...any) int {
 	return at
 }
 
-// troubles are the warnings and errors, but those of the events, and that a route hangs: so it does where the machine is busy.
+// troubles are the warnings and errors, but those of the events, and that a route or Redis hangs: so they do where the machine is busy.
 func (r *records) troubles(but ...string) (found []string) {
 	r.list.mu.Lock()
 	defer r.list.mu.Unlock()
 	for _, l := range r.list.lines {
-		hangs := l.event == "park" && strings.Contains(l.text, "reason=timeout")
+		hangs := l.event == "park" && strings.Contains(l.text, "reason=timeout") || strings.Contains(l.text, "i/o timeout")
 		if l.level >= slog.LevelWarn && !hangs && !slices.Contains(but, l.event) {
 			found = append(found, l.level.String()+" "+l.text)
 		}
