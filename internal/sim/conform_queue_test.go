@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -238,7 +237,10 @@ func (v *pause) most() int { return 7 }
 
 func (v *pause) ask(o *oracle) any {
 	paused := o.queue.paused
-	calls := cmp.Or(paused["by\t\t"], "0")
+	if paused["by\t\t"] == "" {
+		paused["by\t\t"] = strconv.FormatInt(o.us, 10)
+	}
+	calls := paused["by\t\t"]
 	if calls != v.Seen {
 		return []any{int64(-2), int64(-2), whole(calls)}
 	}

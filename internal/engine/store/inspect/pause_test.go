@@ -93,7 +93,8 @@ func TestWhoPaused(t *testing.T) {
 	}
 	left, err := rdb.HGetAll(t.Context(), key).Result()
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{pause.Changes: "5"}, left)
+	require.Len(t, left, 1)
+	require.Contains(t, left, pause.Changes)
 }
 
 // TestLatePause: a run that comes late, when another call has been answered, changes nothing.
@@ -132,6 +133,13 @@ func TestLatePause(t *testing.T) {
 
 	late(resumes)()
 	require.False(t, paused(), "no call came between")
+
+	wipe := func() { require.NoError(t, rdb.Del(t.Context(), q.Keys().Paused()).Err()) }
+	wipe()
+	pauseLate = late(pauses) // The first call of all.
+	wipe()
+	pauseLate()
+	require.False(t, paused(), "no call has seen the next count")
 }
 
 // withoutAnswer keeps a run that knows how many calls there were, in place of sending it, and ends the call.

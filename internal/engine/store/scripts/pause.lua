@@ -1,16 +1,22 @@
 -- pause: pause or resume a queue or one of its topics.
 -- KEYS 1 paused (HASH topic -> since_ms; the empty topic is the whole queue; "by", tab, topic -> since_ms and who;
---        "by", tab, tab -> how many calls have changed it, or could have)
+--        "by", tab, tab -> the first one's time in us, and 1 for each call that has changed it, or could have)
 --      2 instances (ZSET), also the channel that announces changes
--- ARGV 1 topic  2 pause (1: pause; 0: resume)  3 paused_max  4 field of who  5 who  6 field of how many  7 how many the
---        caller has seen; '': none yet
--- RETURNS {since_ms before, since_ms now, how many}: -1 means not paused; a pause that answers {-1, -1} would be one too
---        many. {-2, -2, how many}: the caller has seen another number, and nothing has changed
+-- ARGV 1 topic  2 pause (1: pause; 0: resume)  3 paused_max  4 field of who  5 who  6 field of the count  7 the count that
+--        the caller has seen; '': none yet
+-- RETURNS {since_ms before, since_ms now, count}: -1 means not paused; a pause that answers {-1, -1} would be one too
+--        many. {-2, -2, count}: the caller has seen another one, and nothing has changed
 -- COST O(what is paused). CLOCK Redis. The first write is one that a full Redis allows.
--- Each call counts, also one that finds what it wants. So a run that comes late undoes nothing.
+-- Each call counts, also one that finds what it wants. So a run that comes late undoes nothing, nor after a wipe: the count begins with the
+-- time, so that no earlier one comes back.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local changes = redis.call('HGET', KEYS[1], ARGV[6]) or '0'
+local changes = redis.call('HGET', KEYS[1], ARGV[6])
+if not changes then
+  changes = string.format('%d', time[1] * 1000000 + time[2])
+  redis.call('ZREM', KEYS[2], '')
+  redis.call('HSET', KEYS[1], ARGV[6], changes)
+end
 if changes ~= ARGV[7] then return {-2, -2, changes + 0} end
 local before = (redis.call('HGET', KEYS[1], ARGV[1]) or -1) + 0
 local wanted = ARGV[2] == '1'
