@@ -7,8 +7,8 @@
 -- RETURNS {since_ms before, since_ms now, count}: -1 means not paused; a pause that answers {-1, -1} would be one too
 --        many. {-2, -2, count}: the caller has seen another one, and nothing has changed
 -- COST O(what is paused). CLOCK Redis. The first write is one that a full Redis allows.
--- Each call counts, also one that finds what it wants. So a run that comes late undoes nothing, nor after a wipe: the count begins with the
--- time, so that no earlier one comes back.
+-- Each call counts, also one that finds what it wants, so a run that comes late undoes nothing. The count begins with the time, so that no
+-- count from before a wipe comes back.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local changes = redis.call('HGET', KEYS[1], ARGV[6])
