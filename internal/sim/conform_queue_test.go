@@ -447,6 +447,9 @@ func (v *recurring) most() int { return 5 }
 func (v *recurring) ask(o *oracle) any {
 	all := o.queue.recurring
 	switch is, mark := all[v.Name], all[""]; {
+	case is == "" && mark == "":
+		all[""] = v.Mark
+		return []any{int64(0), v.Mark, ""}
 	case is != v.Was, is == "" && mark != v.Seen:
 		return []any{int64(0), mark, is}
 	case is == "" && v.Record != "" && len(all) > v.Most:

@@ -197,7 +197,7 @@ func (s *Schedules) read(ctx context.Context, name string) (kept Kept, mark stri
 // is none, and returns the same record to leave it. It runs again where another change came first.
 //
 // A call that leaves the record, or finds none, writes, too, so that a run of an earlier call which comes late finds another record,
-// or another mark, and changes nothing. Without a mark one is set first: a run that comes after a wipe finds none, either.
+// or another mark, and changes nothing.
 func (s *Schedules) change(ctx context.Context, name string, edit func(was *Record, now time.Time) (*Record, error)) (Record, error) {
 	if err := CheckName(name); err != nil {
 		return Record{}, err
@@ -224,13 +224,6 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 			}
 			continue
 		}
-		none := Kept{Record: Record{Name: name}}
-		if kept.text == "" && mark == "" {
-			if _, err := s.put(ctx, none, mark, nil, false, store.Durability{}); err != nil && !errors.Is(err, errMeanwhile) {
-				return Record{}, err
-			}
-			continue
-		}
 		var was *Record
 		if kept.text != "" {
 			was = &kept.Record
@@ -242,7 +235,7 @@ func (s *Schedules) change(ctx context.Context, name string, edit func(was *Reco
 		next, err := edit(was, now)
 		switch {
 		case errors.Is(err, ErrNone):
-			if _, err := s.put(ctx, none, mark, nil, false, store.Durability{}); errors.Is(err, errMeanwhile) {
+			if _, err := s.put(ctx, Kept{Record: Record{Name: name}}, mark, nil, false, store.Durability{}); errors.Is(err, errMeanwhile) {
 				continue
 			} else if err != nil {
 				return Record{}, err

@@ -6,9 +6,15 @@
 -- RETURNS {1, mark, record}: done, or {0, mark, record} as they are: another change came first, or an earlier run has done it. The
 --        record is written again then, so that a WAIT covers it; {-1, mark, ''}: one too many
 -- COST O(record). CLOCK none. The first write is one that a full Redis allows.
--- No record comes back, and neither does a mark, so a run that comes late changes nothing.
+-- No record comes back, and neither does a mark, so a run that comes late changes nothing. Where there is neither, only the mark is set:
+-- else a run from before a wipe would find what it had read.
 local now = redis.call('HMGET', KEYS[1], ARGV[1], '')
 local record, mark = now[1] or '', now[2] or ''
+if record == '' and mark == '' then
+  redis.call('HDEL', KEYS[1], '')
+  redis.call('HSET', KEYS[1], '', ARGV[5])
+  return {0, ARGV[5], ''}
+end
 if record ~= ARGV[2] or record == '' and mark ~= ARGV[3] then
   if record ~= '' then
     redis.call('HDEL', KEYS[1], ARGV[1])
