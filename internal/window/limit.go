@@ -18,6 +18,13 @@ const (
 	// for which base is measured, since brokers' own times vary.
 	smoothFor = time.Second
 
+	// nearClaim is how long a claim takes from a Redis nearby. What is on its way for so short a time is part
+	// of the limit itself.
+	nearClaim = 2 * time.Millisecond
+	// claimsFor is the time over which what is on its way from Redis is smoothed: some claims of a Redis that
+	// is far away.
+	claimsFor = 200 * time.Millisecond
+
 	// base is measured again after measureEvery, or after that many rounds in a
 	// row that were too slow although the limit shrank.
 	measureEvery = time.Minute
@@ -43,6 +50,12 @@ const (
 // relation to what was really in flight, so an idle sink's limit does not grow;
 // with next to no queue it doubles.
 //
+// What has room in the window and is still on its way from Redis makes no queue at the
+// broker, and if claims take long, that is most of it. So the limit has as much on top
+// as was on its way in the mean, in claims that found all that they had room for. That grows
+// with each claim while Redis is what a drain waits for, until it is on its way for
+// aloneTarget: larger claims cost Redis less, but they delay its other calls.
+//
 // base is the mean over a time in which the limit was so small that no queue could
 // form, except that of the least limit. It is not the least time ever seen: brokers
 // vary, and if the least is far below the mean, the difference would look like a
@@ -50,6 +63,7 @@ const (
 // not rise.
 type limit struct {
 	messages, bytes float64
+	onWay           float64 // messages on their way from Redis, in the mean
 	target          time.Duration
 	base            time.Duration
 	took            time.Duration // the mean of the last round
@@ -79,6 +93,8 @@ type round struct {
 	acked load
 	sum   time.Duration
 	peak  int // the most messages that were in flight
+	// claimed is how long messages were on their way from Redis, all together.
+	claimed time.Duration
 }
 
 func newLimit() (l limit) {
@@ -92,7 +108,13 @@ func (l *limit) restart() {
 	l.set(0, 0)
 }
 
-func (l *limit) size() load { return load{int(l.messages), int(l.bytes)} }
+// size is the whole limit: a claim has room for twice the bytes that its messages usually have.
+func (l *limit) size() load {
+	return load{int(min(l.messages+l.onWay, mostMessages)), int(min(l.bytes+2*l.onWay*l.each(), mostBytes))}
+}
+
+// each is how many bytes the limit has for a message.
+func (l *limit) each() float64 { return l.bytes / l.messages }
 
 func (l *limit) set(messages, bytes float64) {
 	l.messages = min(max(messages, leastMessages), mostMessages)
@@ -101,6 +123,11 @@ func (l *limit) set(messages, bytes float64) {
 
 // holds records how much is in flight.
 func (l *limit) holds(inFlight load) { l.round.peak = max(l.round.peak, inFlight.messages) }
+
+// claimed learns from a claim that found all that it had room for.
+func (l *limit) claimed(messages int, took time.Duration) {
+	l.round.claimed += time.Duration(messages) * max(0, min(took, aloneTarget)-nearClaim)
+}
 
 // acknowledged learns from messages that took that long each. At the end of a round it asks whether several queues
 // use the sink.
@@ -116,6 +143,7 @@ func (l *limit) acknowledged(acked load, took time.Duration, inFlight load, now 
 		if l.target = aloneTarget; isShared(now) {
 			l.target = min(aloneTarget, max(sharedTarget, l.base/sharedPart))
 		}
+		l.onWay += min(1, float64(lasted)/float64(claimsFor)) * (float64(r.claimed)/float64(lasted) - l.onWay)
 		l.learn(now, lasted)
 		*r = newRound(inFlight, now)
 	}
@@ -174,7 +202,7 @@ func (l *limit) smoothen(lasted time.Duration) {
 
 // startMeasuring keeps half of what the broker works on without a queue in flight.
 func (l *limit) startMeasuring() {
-	l.phase, l.resume = drain, l.size()
+	l.phase, l.resume = drain, load{int(l.messages), int(l.bytes)}
 	part := float64(l.base) / float64(l.took) / 2
 	l.set(l.messages*part, l.bytes*part)
 }

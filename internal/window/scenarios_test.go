@@ -213,6 +213,25 @@ func TestLongWayIsShared(t *testing.T) {
 	s.carries(t, 10, len(s.seconds), 2e6)
 }
 
+// Where Redis is far away or busy, most of what the window has room for is on its way from there: a fast broker
+// is not to wait for that.
+func TestClaimsTakeLong(t *testing.T) {
+	t.Parallel()
+	for _, takes := range []time.Duration{10 * time.Millisecond, 50 * time.Millisecond} {
+		for _, perSecond := range []int{10_000, 100_000} {
+			t.Run(fmt.Sprintf("%v, %d/s", takes, perSecond), func(t *testing.T) {
+				t.Parallel()
+				s := simulate(t, scenario{
+					rate: constant(200e6), size: fixed(256), latency: always(time.Millisecond), claimTakes: always(takes), lasts: 20 * time.Second,
+					service: time.Second/time.Duration(perSecond) - 1280*time.Nanosecond,
+				})
+				most := min(float64(perSecond), 8*claimMost/(takes+2*tick).Seconds()) // Each share has one claim at a time.
+				s.carries(t, 10, len(s.seconds), 256*most)
+			})
+		}
+	}
+}
+
 // A broker that becomes slower for good, without a queue, is measured again.
 func TestLatencyRises(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,8 @@ type Share struct {
 
 	// Guarded by window.mu.
 	inFlight  load
-	kept      load // reserved, or granted while the share waited and not fetched yet
+	kept      load      // reserved, or granted while the share waited and not fetched yet
+	keptAt    time.Time // since when a claim is under way for what is kept
 	isGranted bool
 	isProbe   bool // kept is for a probe of a sink that is down
 	want      int
@@ -55,12 +56,14 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 		s.holds(s.inFlight, granted)
 	}
 	if granted.messages > 0 || !queued {
+		s.keptAt = w.now()
 		return granted, nil
 	}
 	s.joinQueue(want)
 	served = w.serve()
 	if i := slices.Index(served, s); i >= 0 { // It was its turn.
 		granted, served = s.fetch(), slices.Delete(served, i, i+1)
+		s.keptAt = w.now()
 	}
 	return granted, served
 }
@@ -83,6 +86,10 @@ func (s *Share) Hold(messages, bytes int, isUsed bool) {
 	w.mu.Lock()
 	inFlight, kept := load{messages, bytes}, s.kept
 	if isUsed {
+		// The next message may not have found room in the other half of the bytes.
+		if found := inFlight.minus(s.inFlight); found.messages > 0 && (found.messages >= kept.messages || found.bytes >= kept.bytes/2) {
+			w.limit.claimed(found.messages, w.now().Sub(s.keptAt))
+		}
 		kept = load{}
 		if s.isProbe {
 			s.isProbe = false
@@ -187,7 +194,7 @@ func (w *Window) grant(want, shares int) load {
 	free := size.minus(w.inFlight).minus(w.kept)
 	// Twice the bytes that this many messages usually have; the rest is given back
 	// after the claim.
-	bytes := max(1, min(size.bytes, 2*size.bytes/size.messages*most))
+	bytes := max(1, min(size.bytes, 2*int(w.limit.each())*most))
 	switch {
 	case free.messages >= (most+1)/2 && free.bytes >= (bytes+3)/4:
 		return load{min(most, free.messages), min(bytes, free.bytes)}
