@@ -28,6 +28,7 @@ type bench struct {
 	// slack is how many times longer than on an idle machine scheduling may take.
 	slack int
 	load  float64 // of others, at the start
+	slow  float64 // percent of pages that are slow to touch
 }
 
 // newBench builds the bridge.
@@ -37,7 +38,10 @@ func newBench(ctx context.Context, s settings, root string) (*bench, error) {
 		return nil, err
 	}
 	b := &bench{settings: s, root: root, dir: dir, slack: 1, load: loadAverage()}
-	if b.binary, err = trial.Build(ctx, dir); err != nil {
+	if b.binary, err = trial.Build(ctx, dir); err == nil {
+		b.slow, err = slowPages()
+	}
+	if err != nil {
 		b.close()
 		return nil, err
 	}
@@ -161,6 +165,9 @@ func (b *bench) take(ctx context.Context, r *record, c contender, n int) error {
 func (b *bench) try(ctx context.Context, c contender) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, measureLimit)
 	defer cancel()
+	if b.touched {
+		defer keepTouched()()
+	}
 	runtime.GC() // What the one before has left is not for this one to sweep.
 	return c.measure(ctx)
 }

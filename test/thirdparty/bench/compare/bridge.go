@@ -40,6 +40,8 @@ type through struct {
 	to     target
 	cpu    map[metric]func() time.Duration
 	next   int // the first number that is free
+	// filled is what is done once messages are scheduled, before the first one is due.
+	filled func(context.Context) error
 }
 
 // topicSeries numbers the topics, so that no two have one name.
@@ -116,6 +118,9 @@ func (w *through) fill(ctx context.Context, count int, step time.Duration) (load
 	l := load{first: w.next, count: count, size: batchSize, callers: 2, step: step, due: w.bench.ahead(count, quickly)}
 	w.next += count
 	err := w.schedule(ctx, l)
+	if err == nil && w.filled != nil {
+		err = w.filled(ctx)
+	}
 	if err == nil && time.Now().After(l.due) {
 		err = errTooSlow
 	}

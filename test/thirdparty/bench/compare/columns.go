@@ -50,7 +50,11 @@ the measuring process, with a sink that acknowledges a batch after a millisecond
 5 s); BullMQ removes finished jobs. The patent's loop with one shard drains a quarter of the messages. *patent* takes the one message with the lowest score of its
 shard, and sleeps 100 ms if it is not due; *naive* takes five ids of one set, removes them before it handles them (a crash loses them), and sleeps likewise. Bytes
 are Redis' memory, for NATS its storage. NATS' schedules are on the file system; their times are given to the nanosecond, because jetstream.WithScheduleAt cuts them
-to the second and so fires too early.`
+to the second and so fires too early.
+
+Those that schedule faster promise less. asynq's schedule refuses a taken id as ours does, but wakes nobody: what is due soon waits for the next look, and it knows no
+limit of what may wait, no change of shards, and no answer for a call that may have run. The patent's loop and the naive one add to a sorted set whatever is there
+already.`
 
 const aboutNATS = `One stream on the file system. The bridge's *drain* lasts from the due instant until Redis holds no message. nats.go publishes with PublishMsgAsync, with at most
 4,000 unanswered. All send bodies and ids (Nats-Msg-Id); the bridge adds its headers, and *our headers* is nats.go with the same. Lateness is by the stream's time,
@@ -75,5 +79,5 @@ Both Redis servers stay the same in all repetitions.`
 const aboutBurst = `One bridge with two queues, to NATS. In one queue very many messages are due in the same millisecond, in the other 1,000 a second from then on. Lateness is that of
 the other queue's messages that are due before the burst ends.`
 
-const aboutPrimaries = `A bridge to Kafka, from a Redis Cluster of one and of two primaries, which share eight shards. On two processors, which the broker and the bridge share, this shows
-only that two are no worse; to show more takes more machines.`
+const aboutPrimaries = `A bridge to Kafka, from a Redis Cluster of one, two and four primaries, which share eight shards. Each primary has a tenth of a processor to itself, by a control
+group of Linux, from when all messages are scheduled: so it is what limits the drain, and four leave enough of the two processors to the bridge and the broker.`

@@ -99,6 +99,12 @@ func TestTables(t *testing.T) {
 	assert.NotContains(t, text, "p99", "a column that nobody has")
 }
 
+func TestMachines(t *testing.T) {
+	t.Parallel()
+	assert.Contains(t, machines(map[string]*record{"nats": filled()}), "| processors | bridge | bridge |\n| --- | ---: | ---: |\n| delaybridge to NATS | 0.3 | 3.0 |\n")
+	assert.Empty(t, machines(nil))
+}
+
 func TestPlotIsXML(t *testing.T) {
 	t.Parallel()
 	text := plot(map[string]*record{"nats": filled()})

@@ -32,6 +32,7 @@ func writeDocument(file string, records map[string]*record) error {
 			text.WriteString(p.markdown(r))
 		}
 	}
+	text.WriteString(machines(records))
 	text.WriteString(explained)
 	if err := os.WriteFile(image, []byte(plot(records)), 0o644); err != nil {
 		return fmt.Errorf("write the plot: %w", err)

@@ -49,6 +49,7 @@ const (
 	nameDrain    = "a drain alone"
 	nameOne      = oursName + ", one primary"
 	nameTwo      = oursName + ", two primaries"
+	nameFour     = oursName + ", four primaries"
 )
 
 // parts are all that can be measured, in the order of the document.
@@ -87,13 +88,16 @@ var parts = []part{
 		pairs: []pair{{name: nameBurst, base: nameSteady, goals: map[metric]float64{late99: -2}}, {name: nameBurst, base: nameDrain}},
 	},
 	{
-		name: "primaries", title: "Two primaries of Redis", about: aboutPrimaries,
-		columns: brokerColumns, pairs: []pair{{name: nameTwo, base: nameOne}}, open: openPrimaries,
+		name: "primaries", title: "More primaries of Redis", about: aboutPrimaries, columns: brokerColumns, open: openPrimaries,
+		pairs: []pair{{name: nameTwo, base: nameOne, goals: doubled}, {name: nameFour, base: nameTwo, goals: doubled}},
 	},
 }
 
 // leanClient: the bridge should not take much more than the client library.
 var leanClient = map[metric]float64{cpuClient: -1.2}
+
+// doubled: twice as many primaries should drain nearly twice as fast.
+var doubled = map[metric]float64{drainRate: 1.8}
 
 func partNames() []string {
 	names := make([]string, len(parts))

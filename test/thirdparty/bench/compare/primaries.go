@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +21,12 @@ import (
 type primaries struct {
 	nodes []*memory
 	rdb   *redis.ClusterClient
+	free  []func() error // of the shares, once the nodes are gone
 }
+
+// primaryShare is how many percent of a processor each primary has: so little that four and the
+// rest of the path find room on two processors.
+const primaryShare = 10
 
 const clusterSlots = 16384
 
@@ -28,7 +35,7 @@ func startPrimaries(ctx context.Context, count int) (p *primaries, err error) {
 	p = &primaries{}
 	defer func() {
 		if err != nil {
-			p.close()
+			err = errors.Join(err, p.close())
 		}
 	}()
 	for range count {
@@ -111,19 +118,46 @@ func (p *primaries) cpu() (sum time.Duration) {
 	return sum
 }
 
-func (p *primaries) close() {
+// share gives each primary its share of a processor.
+func (p *primaries) share(ctx context.Context) error {
+	for _, node := range p.nodes {
+		info, err := node.rdb.InfoMap(ctx, "server").Result()
+		if err != nil {
+			return err
+		}
+		pid, err := strconv.Atoi(info["Server"]["process_id"])
+		if err != nil {
+			return err
+		}
+		free, err := share(pid, primaryShare)
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: a control group for each primary: %w", errSkip, err)
+		}
+		if err != nil {
+			return err
+		}
+		p.free = append(p.free, free)
+	}
+	return nil
+}
+
+func (p *primaries) close() (err error) {
 	if p.rdb != nil {
-		_ = p.rdb.Close()
+		err = p.rdb.Close()
 	}
 	for _, node := range p.nodes {
 		node.close()
 	}
+	for _, free := range p.free {
+		err = errors.Join(err, free())
+	}
+	return err
 }
 
 func openPrimaries(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "kafka", func(broker trial.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker)}
-		return []contender{{nameOne, b.bridgedFrom(1, to)}, {nameTwo, b.bridgedFrom(2, to)}}
+		return []contender{{nameOne, b.bridgedFrom(1, to)}, {nameTwo, b.bridgedFrom(2, to)}, {nameFour, b.bridgedFrom(4, to)}}
 	})
 	if err == nil {
 		f.versions = append(f.versions, kafkaVersion())
@@ -138,13 +172,13 @@ func (b *bench) bridgedFrom(count int, to target) func(context.Context) (sample,
 		if err != nil {
 			return nil, err
 		}
-		defer p.close()
+		defer func() { err = errors.Join(err, p.close()) }()
 		bridge, err := b.startBridge(ctx, p.section(), to)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, bridge.Stop()) }()
-		w := &through{bench: b, rdb: p.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
+		w := &through{bench: b, rdb: p.rdb, bridge: bridge, to: to, filled: p.share, cpu: map[metric]func() time.Duration{
 			cpuRedis: p.cpu, cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
 		}}
 		s = sample{}

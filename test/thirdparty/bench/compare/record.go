@@ -22,7 +22,11 @@ type record struct {
 	Count, Repeat           int
 	Quick                   bool
 	// Load is how busy others kept the machine before all began: the load average.
-	Load              float64
+	Load float64
+	// SlowPages is how many percent of idle memory was slow to touch; Touched, whether the
+	// servers' memory was not left idle.
+	SlowPages         float64
+	Touched           bool
 	Versions, Skipped []string
 	// Names are the contenders in their order, Samples theirs by repetition; nil
 	// where one has failed.
@@ -38,7 +42,7 @@ func (b *bench) newRecord(ctx context.Context, p part) *record {
 	}
 	return &record{
 		Part: p.name, Revision: revision, Machine: machine(), When: time.Now().UTC(), Count: b.count, Repeat: b.repeat, Quick: b.quick,
-		Load: b.load, Samples: map[string][]sample{},
+		Load: b.load, SlowPages: b.slow, Touched: b.touched, Samples: map[string][]sample{},
 	}
 }
 
@@ -65,7 +69,7 @@ func (b *bench) unfinished(r *record, contenders []contender) (*record, error) {
 	}
 	kept := records[r.Part]
 	isSame := kept != nil && kept.Revision == r.Revision && kept.Machine == r.Machine && kept.Count == r.Count && kept.Repeat == r.Repeat &&
-		kept.Quick == r.Quick && slices.Equal(kept.Versions, r.Versions)
+		kept.Quick == r.Quick && kept.Touched == r.Touched && slices.Equal(kept.Versions, r.Versions)
 	for n := range r.Repeat {
 		for _, c := range contenders {
 			if isSame && !kept.has(c.name, n) {
