@@ -166,6 +166,7 @@ func TestAuditDueAtZero(t *testing.T) {
 		s.Lose()
 		defer s.Run(s.auditor().Run)()
 		s.Eventually("all are compared", func() bool { return s.Logs.Count("event=outbox_audited") == 1 })
+		require.Equal(t, 1, s.Logs.Count(" removed=0 "), "all counts are logged")
 		require.NotNil(t, s.Find("k", "first"))
 		s.remove("last")
 		s.Eventually("it is put back", func() bool { return s.Find("k", "last") != nil })

@@ -102,9 +102,9 @@ func (w *watch) compareAll(ctx context.Context) bool {
 	if c.PutBack > 0 {
 		level = slog.LevelWarn
 	}
-	w.log.Log(ctx, level, "outbox has compared all rows with redis", "event", "outbox_audited", "queue", w.queue.Name, "looked", c.Looked,
-		"put_back", c.PutBack, "there", c.There, "settled", c.Settled, "skipped", c.Skipped, "blocked", c.Blocked,
-		"seconds", time.Since(began).Seconds())
+	fields := []any{"event", "outbox_audited", "queue", w.queue.Name}
+	c.Each(func(result string, count int64) { fields = append(fields, result, count) })
+	w.log.Log(ctx, level, "outbox has compared all rows with redis", append(fields, "seconds", time.Since(began).Seconds())...)
 	return wait.Sleep(ctx, w.config.second-time.Since(began)) && w.pass().run(ctx) == nil
 }
 

@@ -39,7 +39,7 @@ func newBench(ctx context.Context, s settings, root string) (*bench, error) {
 	}
 	b := &bench{settings: s, root: root, dir: dir, slack: 1, load: loadAverage()}
 	if b.binary, err = trial.Build(ctx, dir); err == nil {
-		b.slow, err = slowPages()
+		b.slow, err = slowPages(ctx)
 	}
 	if err != nil {
 		b.close()

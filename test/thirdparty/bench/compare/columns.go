@@ -81,3 +81,5 @@ the other queue's messages that are due before the burst ends.`
 
 const aboutPrimaries = `A bridge to Kafka, from a Redis Cluster of one, two and four primaries, which share eight shards. Each primary has a tenth of a processor to itself, by a control
 group of Linux, from when all messages are scheduled: so it is what limits the drain, and four leave enough of the two processors to the bridge and the broker.`
+
+const aboutFar = `The drain to NATS, with eight shards, where each answer of Redis takes so much longer for the bridge; each shard has one claim of up to 500 messages under way.`

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -103,6 +106,42 @@ func TestMachines(t *testing.T) {
 	t.Parallel()
 	assert.Contains(t, machines(map[string]*record{"nats": filled()}), "| processors | bridge | bridge |\n| --- | ---: | ---: |\n| delaybridge to NATS | 0.3 | 3.0 |\n")
 	assert.Empty(t, machines(nil))
+}
+
+// startSleep starts a program that does nothing until it is ended.
+func startSleep(t *testing.T) (pid int, end func()) {
+	t.Helper()
+	program := exec.CommandContext(t.Context(), "sleep", "3600")
+	require.NoError(t, program.Start())
+	end = sync.OnceFunc(func() {
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	})
+	t.Cleanup(end)
+	return program.Process.Pid, end
+}
+
+func TestShareIsAsLongAsItsProcess(t *testing.T) {
+	t.Parallel()
+	pid, end := startSleep(t)
+	free, err := share(pid, primaryShare)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("the measurement leaves it out, too: %v", err)
+	}
+	require.NoError(t, err)
+	group, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	assert.Contains(t, string(group), "delaybridge-bench-")
+	end()
+	require.NoError(t, free())
+}
+
+func TestProgramsOfThisOneAreFound(t *testing.T) {
+	t.Parallel()
+	pid, _ := startSleep(t)
+	assert.Contains(t, children(os.Getpid()), pid)
+	touch(pid, make([]byte, 4096))
+	touch(1<<30, nil) // There is none.
 }
 
 func TestPlotIsXML(t *testing.T) {

@@ -38,7 +38,7 @@ type settings struct {
 	render bool
 	write  string
 	kept   string
-	// touched: the servers' memory is read again and again.
+	// touched: Redis' memory is read again and again.
 	touched bool
 }
 
@@ -54,7 +54,7 @@ func main() {
 	flag.BoolVar(&s.render, "render", false, "measure nothing, print what was kept")
 	flag.StringVar(&s.write, "write", "", "Markdown file to make of all that was kept, with a plot beside it; not with -quick")
 	flag.StringVar(&s.kept, "kept", "", "folder that keeps what was measured, one file a part (default .cache/compare of the repository, .cache/compare-quick with -quick)")
-	flag.BoolVar(&s.touched, "touched", false, "read the servers' memory four times a second, where the machine's host takes idle memory away; needs root")
+	flag.BoolVar(&s.touched, "touched", false, "read Redis' memory four times a second, where the machine's host takes idle memory away; needs root")
 	flag.Parse()
 	chosen, err := s.parts()
 	if err != nil || flag.NArg() > 0 || min(s.count, s.waiting, s.burst) < 2*batchSize || s.repeat < 1 || s.window < time.Second {

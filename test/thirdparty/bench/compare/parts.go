@@ -47,6 +47,9 @@ const (
 	nameSteady   = "1,000 a second alone"
 	nameBurst    = "1,000 a second beside a burst"
 	nameDrain    = "a drain alone"
+	nameNear     = oursName + ", Redis nearby"
+	nameZone     = oursName + ", Redis 5 ms away"
+	nameFar      = oursName + ", Redis 50 ms away"
 	nameOne      = oursName + ", one primary"
 	nameTwo      = oursName + ", two primaries"
 	nameFour     = oursName + ", four primaries"
@@ -86,6 +89,10 @@ var parts = []part{
 	{
 		name: "burst", title: "Very many due in one millisecond", about: aboutBurst, columns: burstColumns, open: openBurst,
 		pairs: []pair{{name: nameBurst, base: nameSteady, goals: map[metric]float64{late99: -2}}, {name: nameBurst, base: nameDrain}},
+	},
+	{
+		name: "far", title: "A Redis that is far away", about: aboutFar, columns: brokerColumns, open: openFar,
+		pairs: []pair{{name: nameZone, base: nameNear}, {name: nameFar, base: nameNear}},
 	},
 	{
 		name: "primaries", title: "More primaries of Redis", about: aboutPrimaries, columns: brokerColumns, open: openPrimaries,

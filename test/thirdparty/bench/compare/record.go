@@ -23,8 +23,8 @@ type record struct {
 	Quick                   bool
 	// Load is how busy others kept the machine before all began: the load average.
 	Load float64
-	// SlowPages is how many percent of idle memory was slow to touch; Touched, whether the
-	// servers' memory was not left idle.
+	// SlowPages is how many percent of idle memory was slow to touch; Touched, whether
+	// Redis' was not left idle.
 	SlowPages         float64
 	Touched           bool
 	Versions, Skipped []string

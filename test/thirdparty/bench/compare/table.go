@@ -62,11 +62,17 @@ func times(v float64) string {
 func (p part) markdown(r *record) string {
 	var text strings.Builder
 	_, _ = fmt.Fprintf(&text, "## %s\n\n%s\n\n", p.title, p.about)
-	_, _ = fmt.Fprintf(&text, "%s, revision %s, %s; `go run ./compare -only %s`", r.When.Format("2006-01-02"), r.Revision, r.Machine, r.Part)
+	flags := "-only " + r.Part
+	if r.Touched {
+		flags += " -touched"
+	}
+	_, _ = fmt.Fprintf(&text, "%s, revision %s, %s; `go run ./compare %s`", r.When.Format("2006-01-02"), r.Revision, r.Machine, flags)
 	if busy := r.busy(); busy != "" {
 		_, _ = fmt.Fprintf(&text, "; **%s**", busy)
 	}
-	text.WriteString(r.idleMemory())
+	if r.SlowPages >= 1 {
+		_, _ = fmt.Fprintf(&text, "; of memory that was idle for %v, %.0f %% of the pages take longer than %v to touch", idleFor, r.SlowPages, slowTouch)
+	}
 	if p.text != nil {
 		_, _ = fmt.Fprintf(&text, ".\n\n```text\n%s\n```\n\n", r.Text)
 		return text.String()
@@ -96,17 +102,6 @@ func (r *record) busy() string {
 		return ""
 	}
 	return fmt.Sprintf("others kept the machine busy, load average %.0f: believe nothing but ratios, and these little", r.Load)
-}
-
-// idleMemory says what the machine's host does to memory that nobody uses.
-func (r *record) idleMemory() (text string) {
-	if r.SlowPages >= 1 {
-		text = fmt.Sprintf("; of memory that was idle for %v, %.0f %% of the pages take longer than %v to touch", idleFor, r.SlowPages, slowTouch)
-	}
-	if r.Touched {
-		text += "; the servers' memory was touched all the time"
-	}
-	return text
 }
 
 // ratios is the table of what the pairs' first ones do by what the second ones do.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,7 +26,7 @@ const (
 )
 
 // slowPages is how many percent of memory that was idle takes longer than slowTouch to be read.
-func slowPages() (float64, error) {
+func slowPages(ctx context.Context) (float64, error) {
 	memory, err := syscall.Mmap(-1, 0, 100<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return 0, fmt.Errorf("map memory: %w", err)
@@ -33,7 +35,9 @@ func slowPages() (float64, error) {
 	for at := 0; at < len(memory); at += page {
 		memory[at] = 1
 	}
-	time.Sleep(idleFor)
+	if err := sleepUntil(ctx, time.Now().Add(idleFor)); err != nil {
+		return 0, errors.Join(err, syscall.Munmap(memory))
+	}
 	slow, sum := 0, 0
 	for at := 0; at < len(memory); at += page {
 		began := time.Now()
@@ -45,8 +49,7 @@ func slowPages() (float64, error) {
 	return 100 * float64(slow) / float64(sum), syscall.Munmap(memory)
 }
 
-// keepTouched reads the memory of all programs that this one has started, and that these have,
-// until it is stopped.
+// keepTouched reads the memory of each Redis that this program has started, until it is stopped.
 func keepTouched() (stop func()) {
 	done := make(chan struct{})
 	var group sync.WaitGroup
@@ -56,7 +59,9 @@ func keepTouched() (stop func()) {
 		buffer := make([]byte, 1<<20)
 		for {
 			for _, pid := range children(os.Getpid()) {
-				touch(pid, buffer)
+				if name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); string(name) == "redis-server\n" {
+					touch(pid, buffer)
+				}
 			}
 			select {
 			case <-done:
@@ -76,7 +81,7 @@ func children(pid int) (all []int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // It may have ended.
-		for _, field := range strings.Fields(string(text)) {
+		for field := range strings.FieldsSeq(string(text)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				all = append(append(all, child), children(child)...)
 			}
@@ -85,7 +90,7 @@ func children(pid int) (all []int) {
 	return all
 }
 
-// mostTouched leaves out what is only reserved, as Java's heap, which would take all of the time.
+// mostTouched leaves out a Redis of many messages, which would take all of the time.
 const mostTouched = 256 << 20
 
 // touch reads what a process has in memory and may write to. What has gone meanwhile is left out.
