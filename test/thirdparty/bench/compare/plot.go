@@ -9,8 +9,8 @@ import (
 // Sizes of the plot, in pixels.
 const (
 	plotWidth  = 760
-	barsFrom   = 250
-	barsWidth  = 420
+	barsFrom   = 290
+	barsWidth  = 380
 	rowHeight  = 20
 	headHeight = 34
 )
