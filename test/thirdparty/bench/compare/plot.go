@@ -9,8 +9,8 @@ import (
 // Sizes of the plot, in pixels.
 const (
 	plotWidth  = 760
-	barsFrom   = 290
-	barsWidth  = 380
+	barsFrom   = 320
+	barsWidth  = 350
 	rowHeight  = 20
 	headHeight = 34
 )
