@@ -247,21 +247,12 @@ const canaries = "canaries"
 func (s *site) pauses(ctx context.Context, w *trial.World) error {
 	sent := func() (n int64) { n, _ = w.Broker.Stored(ctx, canaries); return n }
 	admin := inspect.NewAdmin(w.Store())
-	resumed := 0 // the failovers before the last resume
-	resume := func() error {
-		failovers := promoted(w)
-		_, err := admin.Resume(ctx, "")
-		if err == nil {
-			resumed = failovers
-		}
-		return err
-	}
 	goOn := func(when string) error {
 		before := sent()
 		err := await(ctx, "canaries "+when, func() bool {
 			// On a busy machine a primary may pass for dead, and what no replica has confirmed goes with it.
-			if promoted(w) > resumed {
-				_ = resume() // If it fails, it is tried again.
+			if promoted(w) > 0 {
+				_, _ = admin.Resume(ctx, "") // If it fails, or is lost, too, it is tried again.
 			}
 			return sent() > before+2
 		})
@@ -284,7 +275,7 @@ func (s *site) pauses(ctx context.Context, w *trial.World) error {
 		if n := sent() - paused; n > 2 {
 			return fmt.Errorf("%d canaries in a pause", n)
 		}
-		if err = resume(); err == nil {
+		if _, err = admin.Resume(ctx, ""); err == nil {
 			err = errors.Join(goOn("after a pause of the queue"), b.Pause())
 		}
 		if err == nil {
