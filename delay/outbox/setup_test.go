@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // Generous, as tests share the machine; what must not wait waits for ever else.
-const prompt = 10 * time.Second
+const prompt = 30 * time.Second
 
 // transaction is what the tests need of one, whatever the driver.
 type transaction interface {

@@ -234,14 +234,14 @@ func (s *site) playOn(t *testing.T, w world, count int, next func(*site, context
 func (s *site) playDirect(t *testing.T, w world, count int, next func(*site, context.Context, *trial.World) error) {
 	t.Helper()
 	o, err := trial.Trial{
-		Options: w.options(), Durable: true, Rate: rate, Before: time.Second, After: time.Second, Impatient: true,
+		Options: w.options(), Durable: true, Rate: rate, Before: 3 * time.Second, After: time.Second, Impatient: true,
 		Happen: func(ctx context.Context, w *trial.World) error {
 			return repeat(count, func() error { return next(s, ctx, w) })
 		},
 	}.Run(s.context)
 	require.NoError(t, err)
 	t.Logf("%d schedules, %d packets dropped, slowest recovery %s\n%s\n%v", count, s.dropped.Load(), s.slowest, o.Report, o.Answers)
-	assert.Zero(t, o.Report.Wrong(), "broken promises: %s\n%s", o.Report, end(o.Log))
+	assert.Zero(t, o.Report.Wrong(), "broken promises: %s, with Redis: %+v\n%s", o.Report, o.Totals, end(o.Log))
 	assert.Zero(t, o.Report.Untruthful, "wrong answers: %s", o.Report.Problems)
 	assert.Zero(t, o.Totals.Dead, "dead letters")
 	assert.Positive(t, o.Answers["schedule: done"], "confirmed")
