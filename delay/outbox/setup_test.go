@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
-// Generous, as tests share the machine; what must not wait waits for ever else.
+// Generous, as tests share the machine; else PostgreSQL waits for a lock for ever, and MariaDB for 50 s.
 const prompt = 30 * time.Second
 
 // transaction is what the tests need of one, whatever the driver.

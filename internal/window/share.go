@@ -30,6 +30,7 @@ func (s *Share) Reserve(want int, queued bool) (messages, bytes int, retryAt tim
 	w.mu.Lock()
 	isDown := w.isDown()
 	granted, served := s.reserve(max(1, want), queued)
+	s.keptAt = w.now()
 	if granted.messages == 0 && isDown {
 		retryAt = w.health.retryAt
 	}
@@ -56,14 +57,12 @@ func (s *Share) reserve(want int, queued bool) (granted load, served []*Share) {
 		s.holds(s.inFlight, granted)
 	}
 	if granted.messages > 0 || !queued {
-		s.keptAt = w.now()
 		return granted, nil
 	}
 	s.joinQueue(want)
 	served = w.serve()
 	if i := slices.Index(served, s); i >= 0 { // It was its turn.
 		granted, served = s.fetch(), slices.Delete(served, i, i+1)
-		s.keptAt = w.now()
 	}
 	return granted, served
 }

@@ -141,6 +141,17 @@ func (w *through) drain(ctx context.Context, s sample, count int) error {
 	return w.to.holds(ctx, w.topic, count)
 }
 
+// drained starts a bridge of its own, with that section of Redis, and measures only the drain.
+func (w *through) drained(ctx context.Context, section string, ofRedis func() time.Duration) (s sample, err error) {
+	if w.bridge, err = w.bench.startBridge(ctx, section, w.to); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.bridge.Stop()) }()
+	w.cpu = map[metric]func() time.Duration{cpuRedis: ofRedis, cpuClient: w.bridge.CPU, cpuBroker: ofServer(w.to.Server())}
+	s = sample{}
+	return s, w.onTopic(ctx, func() error { return w.drain(ctx, s, w.bench.count) })
+}
+
 // paced measures messages that are due one a step.
 func (w *through) paced(ctx context.Context, s sample, count int, step time.Duration) error {
 	l := load{first: w.next, count: count, step: step}

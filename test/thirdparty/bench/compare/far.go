@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -26,7 +25,7 @@ func openFar(ctx context.Context, b *bench) (*field, error) {
 // drainedFrom measures the drain from a Redis of which each answer takes so much longer. Producers
 // have it nearby.
 func (b *bench) drainedFrom(to target, longer time.Duration) func(context.Context) (sample, error) {
-	return func(ctx context.Context) (s sample, err error) {
+	return func(ctx context.Context) (sample, error) {
 		m, err := startRedis(ctx)
 		if err != nil {
 			return nil, err
@@ -38,15 +37,7 @@ func (b *bench) drainedFrom(to target, longer time.Duration) func(context.Contex
 		}
 		defer way.Close()
 		way.Delay(longer)
-		bridge, err := b.startBridge(ctx, fmt.Sprintf("{url: %q}", "redis://"+way.Addr()), to)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, bridge.Stop()) }()
-		w := &through{bench: b, rdb: m.rdb, bridge: bridge, to: to, cpu: map[metric]func() time.Duration{
-			cpuRedis: ofServer(m.Server), cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
-		}}
-		s = sample{}
-		return s, w.onTopic(ctx, func() error { return w.drain(ctx, s, b.count) })
+		w := &through{bench: b, rdb: m.rdb, to: to}
+		return w.drained(ctx, fmt.Sprintf("{url: %q}", "redis://"+way.Addr()), ofServer(m.Server))
 	}
 }

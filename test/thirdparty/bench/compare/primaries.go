@@ -173,15 +173,7 @@ func (b *bench) bridgedFrom(count int, to target) func(context.Context) (sample,
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, p.close()) }()
-		bridge, err := b.startBridge(ctx, p.section(), to)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, bridge.Stop()) }()
-		w := &through{bench: b, rdb: p.rdb, bridge: bridge, to: to, filled: p.share, cpu: map[metric]func() time.Duration{
-			cpuRedis: p.cpu, cpuClient: bridge.CPU, cpuBroker: ofServer(to.Server()),
-		}}
-		s = sample{}
-		return s, w.onTopic(ctx, func() error { return w.drain(ctx, s, b.count) })
+		w := &through{bench: b, rdb: p.rdb, to: to, filled: p.share}
+		return w.drained(ctx, p.section(), p.cpu)
 	}
 }
