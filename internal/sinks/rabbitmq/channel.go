@@ -187,9 +187,9 @@ func (c *channel) publish(p *publication) {
 	case err == nil:
 		c.pending = append(c.pending, p)
 	case c.connection.wire.end(errLost) <= p.start:
-		c.settle(p, classify(notHanded, errLost))
+		c.settle(p, classify(notHanded, c.connection.loss()))
 	default:
-		c.settle(p, classify(handed, errLost))
+		c.settle(p, classify(handed, c.connection.loss()))
 	}
 }
 

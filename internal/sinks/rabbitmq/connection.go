@@ -36,7 +36,7 @@ type connection struct {
 	work    sync.WaitGroup
 
 	mu       sync.Mutex
-	cause    error // why it ended; not nil once done is closed
+	cause    error // why it ends, see setCause; not nil once done is closed
 	done     chan struct{}
 	channels channelTable
 
@@ -100,12 +100,19 @@ func (c *connection) watch() {
 				c.logger.Warn("rabbitmq allows our user no more channels", "event", "sink_channels", "server", c.host, "channels", most)
 			}
 			c.mux.end()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.cause = cause
+			c.setCause(cause)
 			close(c.done)
 			return
 		}
+	}
+}
+
+// setCause notes why the connection ends, which is the first thing that ends it.
+func (c *connection) setCause(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause == nil {
+		c.cause = cause
 	}
 }
 
@@ -129,7 +136,7 @@ func (c *connection) Done() <-chan struct{} { return c.done }
 // Server is the node's host and port.
 func (c *connection) Server() string { return c.host }
 
-// Err is why the connection was lost; nil while it is not.
+// Err is why the connection was lost, or that we close it; nil while neither is so.
 func (c *connection) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,14 +147,19 @@ func (c *connection) Err() error {
 func (c *connection) refusal() error {
 	switch {
 	case c.amqp.IsClosed():
-		if err := c.Err(); err != nil {
-			return err
-		}
-		return errLost
+		return c.loss()
 	case c.wire.isBlocked.Load():
 		return errBlocked
 	}
 	return nil
+}
+
+// loss is why a connection carries nothing any more, also before it is known more exactly.
+func (c *connection) loss() error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return errLost
 }
 
 // ping makes the broker open a channel. If we may have none for that, it is the
@@ -177,6 +189,7 @@ func (c *connection) ping(ctx context.Context) error {
 
 // Close says goodbye if the broker listens, and ends the connection.
 func (c *connection) Close() {
+	c.setCause(errClosed)
 	cut := time.AfterFunc(closeTimeout, func() { _ = c.wire.Close() })
 	err := c.amqp.CloseDeadline(time.Now().Add(closeTimeout))
 	cut.Stop()

@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -293,4 +294,26 @@ func TestAFullQueue(t *testing.T) {
 	}
 	require.Positive(t, classes[sinks.Unknown], "nacked")
 	require.Zero(t, classes[sinks.Permanent]+classes[sinks.Retryable])
+}
+
+// TestClosedFirst closes the connection before the call hears that the sink closes: what it
+// publishes ends with the close all the same, not with a connection that was lost.
+func TestClosedFirst(t *testing.T) {
+	t.Parallel()
+	published := make(chan struct{})
+	f := newFake(t, func(string, int) bool {
+		close(published)
+		return false
+	})
+	sink := newSink(t, Config{URL: f.url(), Connections: 1})
+	ended := make(chan []sinks.Outcome, 1)
+	batch := []message.Message{newMessage(t, "orders", "topic"), newMessage(t, "orders", "topic")}
+	go func() { ended <- sinks.Publish(t.Context(), sink, batch) }()
+	<-published
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	require.NoError(t, sink.connections.close(ctx))
+	outcomes := <-ended
+	requireOutcome(t, outcomes[0], sinks.Unknown, sinks.ReasonClosed)
+	requireOutcome(t, outcomes[1], sinks.Unavailable, sinks.ReasonClosed) // queued behind the first
 }

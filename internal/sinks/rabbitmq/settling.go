@@ -13,7 +13,7 @@ import (
 // that was lost with the connection. Queued messages go over the next one,
 // unless the broker has refused their route.
 func (c *channel) closed(exception *amqp.Error) {
-	cause := errLost
+	cause := c.connection.Err()
 	if exception != nil {
 		cause = fmt.Errorf("channel closed: %w", exception)
 	}
