@@ -23,7 +23,7 @@ import (
 func TestModelLayout(t *testing.T) {
 	t.Parallel()
 	url := testenvPrivate(t)
-	w := &layoutWorld{rdb: connect(t, url), change: func() {}}
+	w := &layoutWorld{rdb: connect(t, url+statespace.Patient), change: func() {}}
 	w.gate.UniversalClient = w.rdb
 	t.Cleanup(func() { w.change() })
 	for w.id = "x"; layout.Home("", w.id, 2) == 0; {

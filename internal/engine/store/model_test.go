@@ -26,7 +26,7 @@ func TestModelDelay(t *testing.T) {
 		t.Run(config, func(t *testing.T) {
 			t.Parallel()
 			server, clock := testenv.StartRedisWithClock(t)
-			statespace.Play[delayState](t, "Delay", config, &delayWorld{rdb: connect(t, server.URL()), clock: clock})
+			statespace.Play[delayState](t, "Delay", config, &delayWorld{rdb: connect(t, server.URL()+statespace.Patient), clock: clock})
 		})
 	}
 }

@@ -29,7 +29,7 @@ import (
 func TestModelAudit(t *testing.T) {
 	outboxtest.OnBoth(t, func(t *testing.T, d *outboxtest.Database) {
 		private, clock := testenv.StartRedisWithClock(t)
-		w := &auditWorld{Scene: outboxtest.NewScene(t, d), t: t, clock: clock, rdb: outboxtest.Connect(t, private.URL())}
+		w := &auditWorld{Scene: outboxtest.NewScene(t, d), t: t, clock: clock, rdb: outboxtest.Connect(t, private.URL()+statespace.Patient)}
 		t.Cleanup(w.abandon)
 		statespace.Play[auditState](t, "AuditWalk", "walk_audit", w)
 	})
