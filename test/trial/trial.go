@@ -96,6 +96,9 @@ func (t Trial) judge(ctx context.Context, w *World, calls *Calls, marks []Mark, 
 	var err error
 	if t.Impatient {
 		w.Ledger.Await(time.Minute, time.Second)
+		if w.Ledger.Missing() > 0 { // The consumer may be behind the broker.
+			err = w.arrived(limit)
+		}
 	} else {
 		_, err = w.Drained(limit)
 		w.Ledger.Await(5*time.Second, 2*time.Second)

@@ -51,6 +51,7 @@ func TestNamedPartitions(t *testing.T) {
 		{"nats, and a split with both sides writing", world{broker: "nats"}, (*site).split},
 		{"kafka is cut off", world{broker: "kafka"}, (*site).brokerCutOff},
 		{"kafka, and a split with both sides writing", world{broker: "kafka"}, (*site).split},
+		{"kafka, and two failovers while it hangs", world{broker: "kafka"}, (*site).splitAgain},
 		{"rabbitmq is cut off", world{broker: "rabbitmq"}, (*site).brokerCutOff},
 		{"rabbitmq, and a split with both sides writing", world{broker: "rabbitmq"}, (*site).split},
 	}
@@ -113,16 +114,43 @@ func (s *site) divide(ctx context.Context, w *trial.World) error {
 	return errors.Join(err, trial.Sleep(ctx, away/2))
 }
 
+// promotedLine is in the log of a server that has become a primary.
+const promotedLine = "MODE enabled"
+
 // promoted is how often a replica has become a primary.
 func promoted(w *trial.World) (times int) {
 	for _, node := range w.Group.Nodes() {
-		times += strings.Count(node.Log(), "MODE enabled")
+		times += strings.Count(node.Log(), promotedLine)
 	}
 	return times
 }
 
 func (s *site) split(ctx context.Context, w *trial.World) error {
 	return errors.Join(s.divide(ctx, w), s.play(ctx, w, nil))
+}
+
+// splitAgain is a split after which the new primary stands still until another has taken its
+// place, and the broker with it.
+func (s *site) splitAgain(ctx context.Context, w *trial.World) error {
+	if err := s.divide(ctx, w); err != nil {
+		return err
+	}
+	stopped := []*service.Server{w.Broker.Server()}
+	for _, node := range w.Group.Nodes() {
+		if strings.Contains(node.Log(), promotedLine) {
+			stopped = append(stopped, node)
+		}
+	}
+	before := promoted(w)
+	var err error
+	for _, node := range stopped {
+		err = errors.Join(err, node.Pause())
+	}
+	err = errors.Join(err, await(ctx, "a third primary", func() bool { return promoted(w) > before }))
+	for _, node := range stopped {
+		err = errors.Join(err, node.Resume())
+	}
+	return errors.Join(err, s.play(ctx, w, nil))
 }
 
 // fsync is a split of servers that sync once a second, so that a message waits twice for that.
