@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/delaybridge/delaybridge/internal/engine/store/keys"
+	"github.com/delaybridge/delaybridge/internal/engine/testenv/service"
 	"github.com/delaybridge/delaybridge/test/trial"
 )
 
@@ -21,7 +22,8 @@ import (
 type primaries struct {
 	nodes []*memory
 	rdb   *redis.ClusterClient
-	free  []func() error // of the shares, once the nodes are gone
+	buses []int          // the nodes' ports for each other
+	free  []func() error // of the ports and the shares, once the nodes are gone
 }
 
 // primaryShare is how many percent of a processor each primary has: so little that four and the
@@ -39,7 +41,13 @@ func startPrimaries(ctx context.Context, count int) (p *primaries, err error) {
 		}
 	}()
 	for range count {
-		node, err := startRedis(ctx, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf")
+		bus, free, err := service.ReservePort()
+		if err != nil {
+			return p, err
+		}
+		p.buses = append(p.buses, bus)
+		p.free = append(p.free, func() error { free(); return nil })
+		node, err := startRedis(ctx, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", strconv.Itoa(bus))
 		if err != nil {
 			return p, err
 		}
@@ -66,7 +74,7 @@ func startPrimaries(ctx context.Context, count int) (p *primaries, err error) {
 		}
 		from = to
 		host, port, _ := strings.Cut(node.Addr(), ":")
-		if err := first.ClusterMeet(ctx, host, port).Err(); i > 0 && err != nil {
+		if err := first.Do(ctx, "cluster", "meet", host, port, p.buses[i]).Err(); i > 0 && err != nil {
 			return p, err
 		}
 	}
