@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -8,7 +9,8 @@ import (
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 )
 
-// Names of the headers that every published message has besides its own, on all brokers.
+// Names of the headers that every published message has besides its own, on all brokers. One of a queue with
+// `headers: minimal` has only HeaderUID and HeaderDueAt, and HeaderAttempt where it is more than 1.
 const (
 	// HeaderUID identifies the message: all copies of it have the same value, whatever the attempt
 	// and even after a reschedule, and each schedule makes a new one. Consumers deduplicate by it
@@ -40,7 +42,8 @@ const (
 // Delivery is what the headers tell a consumer of a published message.
 type Delivery struct {
 	// UID identifies the message, see [HeaderUID]: remember it to drop copies.
-	UID                string
+	UID string
+	// ID, Queue and ScheduledAt are zero where the queue has `headers: minimal`.
 	ID, Queue          string
 	DueAt, ScheduledAt time.Time
 	Attempt            int
@@ -54,17 +57,22 @@ type Delivery struct {
 // published.
 func ReadHeaders(get func(name string) string) (Delivery, error) {
 	d := Delivery{UID: get(HeaderUID), ID: get(HeaderID), Queue: get(HeaderQueue)}
-	if d.ID == "" {
-		return d, invalid("header", HeaderID, "a message that delaybridge has published has it")
+	if d.UID == "" && d.ID == "" {
+		return d, invalid("header", HeaderUID, "a message that delaybridge has published has it")
 	}
-	for name, at := range map[string]*time.Time{HeaderDueAt: &d.DueAt, HeaderScheduledAt: &d.ScheduledAt} {
-		var err error
+	times, attempt := map[string]*time.Time{HeaderDueAt: &d.DueAt}, get(HeaderAttempt)
+	if isMinimal := d.ID == ""; isMinimal {
+		attempt = cmp.Or(attempt, "1")
+	} else {
+		times[HeaderScheduledAt] = &d.ScheduledAt
+	}
+	var err error
+	for name, at := range times {
 		if *at, err = time.Parse(message.TimeFormat, get(name)); err != nil {
 			return d, invalid("header", name, "RFC 3339 in UTC with three decimals")
 		}
 	}
-	var err error
-	if d.Attempt, err = strconv.Atoi(get(HeaderAttempt)); err != nil {
+	if d.Attempt, err = strconv.Atoi(attempt); err != nil {
 		return d, invalid("header", HeaderAttempt, "a number")
 	}
 	if d.UID == "" {

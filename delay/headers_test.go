@@ -3,6 +3,7 @@ package delay_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,10 +31,23 @@ func TestReadHeaders(t *testing.T) {
 	d, err = read(delay.HeaderUID)
 	require.NoError(t, err)
 	require.Equal(t, "2026-01-02T03:04:05.000Z id", d.UID)
-	for _, name := range []string{delay.HeaderID, delay.HeaderDueAt, delay.HeaderScheduledAt, delay.HeaderAttempt} {
+	for _, name := range []string{delay.HeaderDueAt, delay.HeaderScheduledAt, delay.HeaderAttempt} {
 		_, err = read(name)
 		require.ErrorIs(t, err, delay.ErrInvalid)
 		require.ErrorContains(t, err, name)
+	}
+	_, err = delay.ReadHeaders(func(string) string { return "" })
+	require.ErrorContains(t, err, delay.HeaderUID)
+}
+
+// TestReadMinimalHeaders reads those of a queue with few: no attempt is the first.
+func TestReadMinimalHeaders(t *testing.T) {
+	t.Parallel()
+	for attempt, want := range map[string]int{"": 1, "3": 3} {
+		headers := map[string]string{delay.HeaderUID: "uid", delay.HeaderDueAt: "2026-01-02T03:04:05.678Z", delay.HeaderAttempt: attempt}
+		d, err := delay.ReadHeaders(func(name string) string { return headers[name] })
+		require.NoError(t, err)
+		require.Equal(t, delay.Delivery{UID: "uid", DueAt: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC), Attempt: want}, d)
 	}
 }
 

@@ -2,11 +2,14 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +86,43 @@ func TestReloadWhileStarting(t *testing.T) {
 	says(changed, 2)
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// TestMinimalHeaders: a queue publishes with few headers of the bridge from a reload on, and those of the
+// producer stay.
+func TestMinimalHeaders(t *testing.T) {
+	t.Parallel()
+	topic, prefix := testenv.Name(t, "topic"), testenv.Name(t, "p")
+	configured := func(headers string) *config.Config {
+		return parse(t, "prefix: %s\nredis: {url: %q}\nqueues: {orders: {shards: 1, sink: events, headers: %s}}\nsinks: {events: {type: nats, url: %q}}\nadmin: {listen: \"\"}\n",
+			prefix, testenv.Redis(t), headers, testenv.NATS(t))
+	}
+	got, asked := subscribed(t, topic), make(chan os.Signal)
+	cfg := configured("full")
+	runBridge(t, cfg, slog.New(slog.NewTextHandler(t.Output(), nil)), Reload(asked, func(*config.Config) (*config.Config, error) {
+		return configured("minimal"), nil
+	}))
+	rdb, err := cfg.Redis.Open("test")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, rdb.Close()) })
+	client, err := delay.NewClient(rdb, "orders", delay.WithPrefix(prefix))
+	require.NoError(t, err)
+	published := func() []string {
+		message := delay.Message{Topic: topic, Headers: map[string]string{"own": "o"}, Tags: []string{"sale"}}
+		require.Eventually(t, func() bool {
+			message.ID = rand.Text()
+			_, err = client.Schedule(t.Context(), message, delay.After(0))
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+		m, err := got.NextMsgWithContext(t.Context())
+		require.NoError(t, err)
+		return slices.Sorted(maps.Keys(m.Header))
+	}
+	all := []string{"Nats-Msg-Id", "delay-attempt", "delay-due-at", "delay-id", "delay-queue", "delay-scheduled-at", "delay-tags", "delay-uid", "own"}
+	require.Equal(t, all, published())
+	asked <- syscall.SIGHUP
+	few := []string{"Nats-Msg-Id", "delay-due-at", "delay-tags", "delay-uid", "own"}
+	require.Eventually(t, func() bool { return slices.Equal(few, published()) }, time.Minute, 10*time.Millisecond)
 }
 
 // TestQueueStartsAgainWithItsInletAndOutbox: the queue that an inlet, rows and compensation messages name starts again

@@ -108,11 +108,21 @@ type Queue struct {
 	Topics       []string      `yaml:"topics" doc:"Topics that the queue takes; * stands for any characters. Messages of other topics are refused; those that already wait go to the dead letters. Empty: all."`
 	Canary       Canary        `yaml:"canary" doc:"Small messages that the bridge schedules itself, to see whether the queue delivers."`
 	MaxMessage   Size          `yaml:"max_message" default:"960KiB" min:"1" max:"16MiB" doc:"Largest size of id, key, topic, headers and body together: bytes, or with a unit, as 960KiB. Producers, the API and inlets follow a change within ten seconds."`
+	Headers      Headers       `yaml:"headers" default:"full" enum:"full,minimal" doc:"Which headers the bridge adds to a published message: all, or only delay-uid and delay-due-at, and delay-attempt where it is more than 1. Those that the producer has given stay."`
 	Durability   Durability    `yaml:"durability" default:"memory" enum:"memory,replicas,fsync" doc:"What must confirm a claim before its messages are published, a change before the API or a command reports it, and a row's message before the row says stored: only Redis' memory, replicas, or the disk (fsync)."`
 	Replicas     int           `yaml:"replicas" only:"replicas" default:"1" min:"1" max:"16" doc:"How many replicas must confirm. If all do, a primary that hangs and is replaced loses nothing either; one missing replica stops the queue."`
 	// Compensation is as given; [Config.CompensationTopic] is the topic in force.
 	Compensation string `yaml:"compensation" doc:"Topic of the compensation messages. Default: delay.compensation. and the queue's name if there is an outbox, else none. off: none."`
 }
+
+// Headers are those that the bridge adds.
+type Headers string
+
+// The sets of headers.
+const (
+	FullHeaders    Headers = "full"
+	MinimalHeaders Headers = "minimal"
+)
 
 // Durability is what must have confirmed what the bridge writes for a queue.
 type Durability string

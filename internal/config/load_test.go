@@ -35,7 +35,7 @@ func TestDefaults(t *testing.T) {
 	assert.Equal(t, &Config{
 		Redis: Redis{Mode: Standalone, URL: "redis://127.0.0.1:6379/0", DialTimeout: 2 * time.Second, Timeout: 2 * time.Second},
 		Queues: map[string]Queue{"orders": {
-			Shards: 8, Sink: "events", ParkPatience: 24 * time.Hour, Late: Late{Then: "publish"}, History: History{Age: 24 * time.Hour}, Budget: Budget{Policy: BudgetRefuse}, MaxMessage: message.DefaultMaxSize, Durability: Memory,
+			Shards: 8, Sink: "events", ParkPatience: 24 * time.Hour, Late: Late{Then: "publish"}, History: History{Age: 24 * time.Hour}, Budget: Budget{Policy: BudgetRefuse}, MaxMessage: message.DefaultMaxSize, Headers: FullHeaders, Durability: Memory,
 			Retry:  Retry{Initial: time.Second, Max: 10 * time.Minute, Attempts: 25},
 			Canary: Canary{Every: 30 * time.Second},
 		}},

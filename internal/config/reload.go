@@ -19,7 +19,7 @@ var changeable = []string{
 	"queues.*.rate.messages", "queues.*.rate.topics",
 	"queues.*.late.after", "queues.*.late.then",
 	"queues.*.retry.initial", "queues.*.retry.max", "queues.*.retry.attempts",
-	"queues.*.park_patience",
+	"queues.*.park_patience", "queues.*.headers",
 	"queues.*.dead.keep", "queues.*.dead.max",
 	"queues.*.budget.bytes", "queues.*.budget.policy",
 	"queue_files.*", "queue_files.*.*",

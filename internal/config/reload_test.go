@@ -13,7 +13,7 @@ import (
 
 // everyChange is of each key of a queue that may change.
 const everyChange = `, owner: payments, contacts: ["#payments"], rate: {messages: 5, topics: ["t=1"]}, late: {after: 1h, then: dead}, retry: {initial: 2s, max: 1h, attempts: 3},
-  park_patience: 1h, dead: {keep: 1h, max: 10}, budget: {bytes: 1MiB, policy: warn}`
+  park_patience: 1h, headers: minimal, dead: {keep: 1h, max: 10}, budget: {bytes: 1MiB, policy: warn}`
 
 // reloaded has more of the queue, the log's level, and more of all.
 func reloaded(t *testing.T, queue, log, more string) *Config {

@@ -1,6 +1,7 @@
 package dev
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/delay"
 )
 
 const (
@@ -28,7 +29,8 @@ const (
 	madeByDev = "made by bridge dev"
 )
 
-// Arrival is a message of the bridge that reached NATS.
+// Arrival is a message of the bridge that reached NATS. With minimal headers it has no Queue, and its uid in the place of
+// the ID.
 type Arrival struct {
 	Queue, Topic, ID string
 	DueAt            time.Time
@@ -129,7 +131,7 @@ func (m *streamMaker) run(ctx context.Context) {
 		case err != nil:
 			return
 		}
-		if msg.Header.Get(message.HeaderID) == "" {
+		if msg.Header.Get(delay.HeaderUID) == "" {
 			continue
 		}
 		if m.ensure(ctx, msg.Subject) || time.Now().Before(m.unsure) {
@@ -243,10 +245,6 @@ func (m *streamMaker) follow(ctx context.Context, topic string, yield func(Arriv
 
 // arrival reads the headers that the bridge adds.
 func (m *streamMaker) arrival(topic string, header nats.Header) Arrival {
-	due, _ := time.Parse(message.TimeFormat, header.Get(message.HeaderDueAt)) // Zero says enough.
-	attempt, _ := strconv.Atoi(header.Get(message.HeaderAttempt))
-	return Arrival{
-		Queue: header.Get(message.HeaderQueue), Topic: topic, ID: header.Get(message.HeaderID),
-		DueAt: due, At: m.clock.Now(), Attempt: attempt,
-	}
+	d, _ := delay.ReadHeaders(header.Get) // Zero says enough.
+	return Arrival{Queue: d.Queue, Topic: topic, ID: cmp.Or(d.ID, d.UID), DueAt: d.DueAt, At: m.clock.Now(), Attempt: d.Attempt}
 }

@@ -97,6 +97,8 @@ type Policy struct {
 	// Late says how late a message may be published; zero is however late.
 	Late  message.Late
 	Rates Rates
+	// Minimal is whether messages are published with the fewest headers.
+	Minimal bool
 }
 
 func (p *Policy) setDefaults() {

@@ -231,7 +231,7 @@ func (s *Shard) publish(b *batch.Batch, indices []int, areTold bool) {
 func (s *Shard) admit(b *batch.Batch, i int, m *message.Message, isTold bool) bool {
 	claimed := &b.Messages[i]
 	*m = claimed.Message
-	m.Attempt = claimed.Attempts.Begun + 1
+	m.Attempt, m.Minimal = claimed.Attempts.Begun+1, s.policy.Minimal
 	_, isSealed := m.SealedBy()
 	isTaken := isTold || s.queue.config.Topics == nil || s.queue.config.Topics.Known().Check(m.Topic) == nil
 	switch verdict, isLate := claimed.LateOr(s.policy.Late).Judge(claimed, s.planner.redisClock(s.now)); {

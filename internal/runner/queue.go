@@ -178,7 +178,7 @@ func (q *queue) polling(all Config, set *Queues, hooks poller.Hooks) poller.Conf
 func policy(cfg *config.Queue) poller.Policy {
 	return poller.Policy{
 		Retry:        poller.Retry{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max, Attempts: cfg.Retry.Attempts},
-		ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late),
+		ParkPatience: cfg.ParkPatience, Late: message.Late(cfg.Late), Minimal: cfg.Headers == config.MinimalHeaders,
 		Rates: poller.Rates{Messages: cfg.Rate.Messages, Topics: cfg.Rate.ByTopic()},
 	}
 }

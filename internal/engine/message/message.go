@@ -36,6 +36,8 @@ type Message struct {
 	ScheduledAt time.Time
 	// Attempt is 1 plus the number of earlier attempts that may have begun publishing.
 	Attempt int
+	// Minimal is whether the bridge adds only those headers that a consumer cannot do without.
+	Minimal bool
 	// Token identifies the schedule or reschedule that is in force: printable
 	// ASCII of fixed width. (ID, Token) never repeats while a broker remembers it.
 	Token string
@@ -46,7 +48,8 @@ type Header struct {
 	Name, Value string
 }
 
-// Names of the headers that the bridge adds to every published message.
+// Names of the headers that the bridge adds to every published message; to a minimal one only HeaderUID and
+// HeaderDueAt, and HeaderAttempt where it is more than 1.
 const (
 	// HeaderUID is also stored, if a reschedule has replaced the token that it contains.
 	HeaderUID         = "delay-uid"
@@ -84,6 +87,13 @@ func (m *Message) AppendHeaders(headers []Header) []Header {
 		headers = append(headers, Header{name, value})
 	}
 	slices.SortFunc(headers[before:], func(a, b Header) int { return strings.Compare(a.Name, b.Name) })
+	if m.Minimal {
+		if m.Attempt > 1 {
+			headers = append(headers, Header{HeaderAttempt, strconv.Itoa(m.Attempt)})
+		}
+		due := appendTime(make([]byte, 0, len(TimeFormat)), m.DueAt)
+		return append(headers, Header{HeaderDueAt, string(due)}, Header{HeaderUID, m.UID()})
+	}
 	text := appendTime(make([]byte, 0, 2*len(TimeFormat)), m.DueAt)
 	due := len(text)
 	times := string(appendTime(text, m.ScheduledAt)) // one allocation for both

@@ -34,6 +34,20 @@ func TestPublishedHeaders(t *testing.T) {
 	require.Len(t, new(message.Message).PublishedHeaders(), 6)
 }
 
+// TestMinimalHeaders: the attempt is there where it is not the first.
+func TestMinimalHeaders(t *testing.T) {
+	t.Parallel()
+	m := message.Message{
+		ID: "id", Queue: "orders", Attempt: 1, Minimal: true, Token: "AbCdEfGhIjKlMnOp",
+		Headers: map[string]string{"own": "o"}, DueAt: time.Date(2026, 11, 21, 10, 0, 0, 7e6, time.UTC),
+	}
+	own := message.Header{Name: "own", Value: "o"}
+	due, uid := message.Header{Name: "delay-due-at", Value: "2026-11-21T10:00:00.007Z"}, message.Header{Name: "delay-uid", Value: "AbCdEfGhIjKlMnOp"}
+	require.Equal(t, []message.Header{own, due, uid}, m.PublishedHeaders())
+	m.Attempt = 2
+	require.Equal(t, []message.Header{own, {Name: "delay-attempt", Value: "2"}, due, uid}, m.PublishedHeaders())
+}
+
 // TestPublishedUID is the token, unless the message has had another one before.
 func TestPublishedUID(t *testing.T) {
 	t.Parallel()

@@ -14,13 +14,13 @@ import (
 
 // startBridge runs a bridge, and waits until it is ready. redis is its section of
 // a configuration; more are further queues.
-func (b *bench) startBridge(ctx context.Context, redis string, broker trial.Broker, more ...string) (*trial.Bridge, error) {
+func (b *bench) startBridge(ctx context.Context, redis string, to target, more ...string) (*trial.Bridge, error) {
 	dir, err := os.MkdirTemp(b.dir, "bridge-")
 	if err != nil {
 		return nil, err
 	}
 	bridge, err := trial.NewBridge(ctx, b.binary, dir, trial.Setup{
-		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Sink: broker.SinkConfig(), Queues: more,
+		Redis: redis, Prefix: prefix, Queue: queue, Shards: shards, Sink: to.SinkConfig(), Queues: more, QueueKeys: to.queueKeys,
 	})
 	if err != nil {
 		return nil, err
@@ -150,6 +150,21 @@ func (w *through) drained(ctx context.Context, section string, ofRedis func() ti
 	w.cpu = map[metric]func() time.Duration{cpuRedis: ofRedis, cpuClient: w.bridge.CPU, cpuBroker: ofServer(w.to.Server())}
 	s = sample{}
 	return s, w.onTopic(ctx, func() error { return w.drain(ctx, s, w.bench.count) })
+}
+
+// drainedMinimally measures the drain of a queue with few headers. How late its messages are it cannot tell: they have no
+// ids.
+func (b *bench) drainedMinimally(to target) func(context.Context) (sample, error) {
+	to.queueKeys = "headers: minimal"
+	return func(ctx context.Context) (sample, error) {
+		m, err := startRedis(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer m.close()
+		w := &through{bench: b, rdb: m.rdb, to: to}
+		return w.drained(ctx, m.section(), ofServer(m.Server))
+	}
 }
 
 // paced measures messages that are due one a step.

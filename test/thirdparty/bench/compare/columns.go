@@ -57,8 +57,8 @@ limit of what may wait, no change of shards, and no answer for a call that may h
 already.`
 
 const aboutNATS = `One stream on the file system. The bridge's *drain* lasts from the due instant until Redis holds no message. nats.go publishes with PublishMsgAsync, with at most
-4,000 unanswered. All send bodies and ids (Nats-Msg-Id); the bridge adds its headers, and *our headers* is nats.go with the same. Lateness is by the stream's time,
-at 1,000 messages a second unless said otherwise; the client library publishes each message when it is due.`
+4,000 unanswered. All send bodies and ids (Nats-Msg-Id); the bridge adds its headers, and *our headers* is nats.go with the same. *Minimal headers* is a queue that
+adds the fewest. Lateness is by the stream's time, at 1,000 messages a second unless said otherwise; the client library publishes each message when it is due.`
 
 const aboutRabbitMQ = `Persistent messages with confirms, four connections each; the client library has at most 1,000 unanswered per connection. All send bodies and ids (message-id); the
 bridge adds its headers and a timestamp, and *our headers* is amqp091-go with the same. Lateness is by the consumer's receipt, at 1,000 messages a second unless said
@@ -66,8 +66,8 @@ otherwise; the client library publishes each message when it is due.`
 
 const aboutKafka = `One broker, a topic of six partitions, acks=all. *To nowhere* is ours in the measuring process, with a sink that acknowledges a batch after a millisecond. kafka-go
 sends up to 500 messages per request with Client.Produce, one call per partition at a time, with the id as the only header; the bridge adds its others, and *our
-headers* is kafka-go with the same. Lateness is by the broker's LogAppendTime, at 1,000 messages a second unless said otherwise; the client library publishes each
-message when it is due.`
+headers* is kafka-go with the same. *Minimal headers* is a queue that adds the fewest. Lateness is by the broker's LogAppendTime, at 1,000 messages a second unless
+said otherwise; the client library publishes each message when it is due.`
 
 const aboutRedis = `Schedule, and claim with settle, beside scripts that do nothing but the same writes.`
 

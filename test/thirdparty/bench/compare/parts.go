@@ -26,10 +26,14 @@ const (
 // alike is what the name of a client library ends with where it publishes the bridge's headers too.
 const alike = ", our headers"
 
+// few is what the name of ours ends with where the queue has few headers.
+const few = ", minimal headers"
+
 // Names of contenders. Those that begin with oursName are ours.
 const (
 	oursName     = "delaybridge"
 	toNATS       = oursName + " to NATS"
+	fewNATS      = toNATS + few
 	limitNATS    = "nats.go"
 	alikeNATS    = limitNATS + alike
 	toQuorum     = oursName + " to a quorum queue"
@@ -39,6 +43,7 @@ const (
 	limitClassic = "amqp091-go to a classic queue"
 	alikeClassic = limitClassic + alike
 	toKafka      = oursName + " to Kafka"
+	fewKafka     = toKafka + few
 	toNowhere    = oursName + " to nowhere"
 	limitKafka   = "kafka-go"
 	alikeKafka   = limitKafka + alike
@@ -64,7 +69,12 @@ var parts = []part{
 	{
 		name: "nats", title: "To NATS JetStream", about: aboutNATS,
 		columns: brokerColumns, open: openNATS,
-		pairs: []pair{{name: toNATS, base: alikeNATS, goals: leanClient}, {name: toNATS, base: limitNATS}},
+		pairs: []pair{
+			{name: toNATS, base: alikeNATS, goals: leanClient},
+			{name: toNATS, base: limitNATS},
+			{name: fewNATS, base: toNATS},
+			{name: fewNATS, base: limitNATS},
+		},
 	},
 	{
 		name: "rabbitmq", title: "To RabbitMQ", about: aboutRabbitMQ, columns: brokerColumns, open: openRabbitMQ,
@@ -78,7 +88,13 @@ var parts = []part{
 	{
 		name: "kafka", title: "To Kafka", about: aboutKafka,
 		columns: brokerColumns, open: openKafka,
-		pairs: []pair{{name: toKafka, base: toNowhere}, {name: toKafka, base: alikeKafka, goals: leanClient}, {name: toKafka, base: limitKafka}},
+		pairs: []pair{
+			{name: toKafka, base: toNowhere},
+			{name: toKafka, base: alikeKafka, goals: leanClient},
+			{name: toKafka, base: limitKafka},
+			{name: fewKafka, base: toKafka},
+			{name: fewKafka, base: limitKafka},
+		},
 	},
 	{name: "redis", title: "Beside the least that Redis could do", about: aboutRedis, text: also("./redis", "-aof")},
 	{name: "outbox", title: "From the database to Redis", about: aboutOutbox, text: also("./outbox")},

@@ -19,6 +19,7 @@ type target struct {
 
 	makeTopic, dropTopic func(ctx context.Context, topic string) error
 	publish              publisher
+	queueKeys            string // further ones of the queue
 }
 
 // holds checks how many messages a topic has.
@@ -64,7 +65,7 @@ func openBroker(ctx context.Context, b *bench, name string, contenders func(tria
 func openNATS(ctx context.Context, b *bench) (*field, error) {
 	f, err := openBroker(ctx, b, "nats", func(broker trial.Broker) []contender {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropStream(broker), publish: publishNATS}
-		return []contender{{toNATS, b.bridged(to)}, {alikeNATS, b.limitAsBridged(to)}, {limitNATS, b.limit(to, none)}}
+		return []contender{{toNATS, b.bridged(to)}, {fewNATS, b.drainedMinimally(to)}, {alikeNATS, b.limitAsBridged(to)}, {limitNATS, b.limit(to, none)}}
 	})
 	if err == nil {
 		f.versions = append(f.versions, natsVersion(), "nats.go "+moduleVersion("github.com/nats-io/nats.go"))
@@ -141,6 +142,7 @@ func openKafka(ctx context.Context, b *bench) (*field, error) {
 		to := target{Broker: broker, makeTopic: broker.MakeTopic, dropTopic: dropKafka(broker), publish: publishKafka}
 		return []contender{
 			{toKafka, b.bridged(to)},
+			{fewKafka, b.drainedMinimally(to)},
 			{toNowhere, b.drainNowhere},
 			{alikeKafka, b.limitAsBridged(to)},
 			{limitKafka, b.limit(to, onlyID)},
