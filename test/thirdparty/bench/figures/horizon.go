@@ -171,10 +171,23 @@ func (b *boxed) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	size, err := b.tableSize(ctx)
+	if err != nil {
+		return err
+	}
 	totals, err := b.Totals(ctx)
-	b.say("%d rows of a year and %d foreign ones written in %s; Redis has %.1f MiB before, %.1f after, where %d messages wait, loaded %s later",
-		count, foreignRows, written.Sub(begin).Round(time.Second), float64(before)/(1<<20), float64(after)/(1<<20), totals.Waiting, ms(time.Since(written)))
+	b.say("%d rows of a year and %d foreign ones written in %s, %d bytes a row with its indexes; Redis has %.1f MiB before, %.1f after, where %d messages wait, loaded %s later",
+		count, foreignRows, written.Sub(begin).Round(time.Second), size/int64(count+foreignRows), float64(before)/(1<<20), float64(after)/(1<<20), totals.Waiting, ms(time.Since(written)))
 	return err
+}
+
+// tableSize is what the rows and their indexes take, in bytes.
+func (b *boxed) tableSize(ctx context.Context) (size int64, err error) {
+	query := "SELECT data_length + index_length FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'delay_outbox'"
+	if b.Database.Kind == "postgres" {
+		query = "SELECT pg_total_relation_size('delay_outbox')"
+	}
+	return size, b.Database.DB.QueryRowContext(ctx, query).Scan(&size)
 }
 
 // hold takes a snapshot, as a dump does, and holds it until it is released.
