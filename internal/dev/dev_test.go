@@ -54,7 +54,8 @@ func connect(t *testing.T, s *Servers) (*nats.Conn, jetstream.JetStream) {
 func bridgeMsg(topic string, n int) *nats.Msg {
 	id := "m" + strconv.Itoa(n)
 	return &nats.Msg{Subject: topic, Data: []byte(id), Header: nats.Header{
-		"delay-id": {id}, "delay-queue": {"orders"}, "delay-due-at": {"2026-01-02T03:04:05.678Z"}, "delay-attempt": {"1"},
+		"delay-uid": {"uid-" + id}, "delay-id": {id}, "delay-queue": {"orders"}, "delay-attempt": {"1"},
+		"delay-due-at": {"2026-01-02T03:04:05.678Z"}, "delay-scheduled-at": {"2026-01-02T03:04:05.000Z"},
 		nats.MsgIdHdr: {id},
 	}}
 }
