@@ -52,7 +52,7 @@ SIM_FLAGS ?=
 TRACES ?= 100
 
 .DEFAULT_GOAL := help
-.PHONY: help build test packages plain unit quick repro conformance rates console deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
+.PHONY: help build test parts packages plain unit quick repro conformance rates console deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power partitions linear soak models traces manifests screens test-matrix lint format tools provision services cover sim simulator bench bench-once fuzz vuln api oldest reproducible snapshot release clean
 
 help: ## Print this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,16 +62,20 @@ build: ## Build bin/bridge.
 
 test: provision services lint oldest api ## Get what the tests need, lint, and run all tests against real servers (RACE=-race, PKG, TEST_FLAGS, JOBS).
 	@folder=$$(mktemp -d "$${TMPDIR:-$(SCRATCH)}/db-XXXXXX") && trap 'rm -rf "$$folder"' EXIT INT TERM && chmod 1777 "$$folder" && TMPDIR=$$folder \
-		$(MAKE) --no-print-directory --assume-old=services --jobs=$(JOBS) --output-sync=target $(PARTS) CUTS=2 SCHEDULES=3 OPS=3000 SEEDS=200 TRACES=20
+		$(MAKE) --no-print-directory --assume-old=services --jobs=$(JOBS) --output-sync=target parts CUTS=2 SCHEDULES=3 OPS=3000 SEEDS=200 TRACES=20
 
 # The parts of make test: JOBS of them run at once, since the first computes and most others wait. Each is
 # printed when it has ended. Once one has failed no other begins, and the last lines name it.
-PARTS := packages partitions rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power plain sim traces
+PARTS := packages rates console linear deploy moves sdk-python sdk-typescript sdk-java retries identity mcp power plain sim traces
 JOBS ?= 2
 # What servers and tests write is small and soon deleted, a gigabyte at most: in memory, where there is plenty, that
 # takes less of the processor than on a disk. Docker's /dev/shm is small, or programs may not run there.
 SCRATCH = $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && \
 	[ "$$(df --output=avail /dev/shm | tail -1)" -gt 6000000 ] && echo /dev/shm || echo /tmp)
+
+# Partitions start more brokers at once than two cores bear beside others, so they come last.
+parts: $(PARTS)
+	@$(MAKE) --no-print-directory partitions
 
 packages: services
 	$(SERVICES) go test -vet=off $(TEST_FLAGS) $(filter-out $(PLAIN),$(shell go list $(PACKAGES)))

@@ -150,7 +150,11 @@ func (b *testBroker) administer(t testing.TB, use func(context.Context, *kafka.C
 	defer cancel()
 	config := b.config
 	config.PublishTimeout = patience
-	conn, err := newOpener(config, logger()).open(ctx, b.config.Brokers[0])
+	opener := newOpener(config, logger())
+	conn, err := opener.open(ctx, b.config.Brokers[0])
+	for err != nil && ctx.Err() == nil { // A broker that has just started on a busy machine takes long for its first handshakes.
+		conn, err = opener.open(ctx, b.config.Brokers[0])
+	}
 	require.NoError(t, err)
 	defer conn.close()
 	use(ctx, conn.client)
