@@ -148,7 +148,7 @@ func init() {
 		{0, 0, 10, func(l *lane) verb {
 			l.jobs++
 			is := l.o.queue.turns.text
-			return &turn{one(l, is, is, "", "-", "x"), one(l, fmt.Sprint("mark", l.jobs), is), one[int64](l, 50, 90_000)}
+			return &turn{one(l, is, is, "", "-", "x"), one(l, fmt.Sprint("mark", l.jobs), is), one[int64](l, 50, 90_000), l.head()}
 		}},
 		{0, 0, 10, func(l *lane) verb {
 			l.jobs++

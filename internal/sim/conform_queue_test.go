@@ -467,10 +467,11 @@ func (v *recurring) ask(o *oracle) any {
 type turn struct {
 	Was, Record string
 	KeptMs      int64
+	head        // its span counts
 }
 
 func (v *turn) run(k home) (*scripts.Script, []string, []any) {
-	return scripts.Turns, []string{k.turns}, []any{v.Was, v.Record, v.KeptMs}
+	return scripts.Turns, []string{k.turns}, []any{v.Was, v.Record, v.KeptMs, v.span()}
 }
 
 func (v *turn) most() int { return 4 }
@@ -483,7 +484,7 @@ func (v *turn) ask(o *oracle) any {
 		return []any{int64(0), is, now}
 	case is == v.Record:
 		return []any{int64(1), is, now}
-	case is != v.Was:
+	case is != v.Was, is == "" && (now < v.Span[0] || now > v.Span[1]):
 		return []any{int64(0), is, now}
 	}
 	o.queue.turns = turnsRecord{v.Record, now + v.KeptMs}

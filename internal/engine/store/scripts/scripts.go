@@ -69,7 +69,7 @@ var (
 	OnceEnd    = load("onceend")
 	Rate       = load("rate")
 	Recurring  = load("recurring")
-	Turns      = load("turns")
+	Turns      = load("turns", within)
 	Declare    = load("declare")
 )
 

@@ -5,7 +5,8 @@
 //
 // A topic and key have one record, which expires. A change names the record that it was read from, and has a
 // mark that no other has; so one that comes late, from a consumer that has died, changes nothing. When the last message has
-// left, the record stays for a minute without any, for the same reason.
+// left, the record stays for a minute without any, for the same reason: a change that has read no record names none, so it
+// is one only within that minute.
 package turns
 
 import (
@@ -25,7 +26,7 @@ import (
 // Most limits the messages in a record.
 const Most = 1000
 
-// emptyKept is how long a record without messages stays: longer than a run may be on its way.
+// emptyKept is how long a record without messages stays, and how long after the look a first record may be put.
 const emptyKept = time.Minute
 
 // unread stands for the record that a change names, of who only reads.
@@ -71,28 +72,29 @@ func (t *Turns) IsDurable() bool { return t.durable.IsSet() }
 
 // Get returns the record of a topic's key. The errors are those of [store.Queue.Repeat].
 func (t *Turns) Get(ctx context.Context, topic, key string) (Record, error) {
-	r, _, err := t.run(ctx, topic, key, unread, nil, 0)
+	r, _, err := t.run(ctx, topic, key, Record{text: unread}, nil, 0)
 	return r, err
 }
 
 // Put puts a record in the place of the one that was read, for that long after now. If the error is [ErrMeanwhile], it
-// returns the one that is there.
+// returns the one that is there; if that is none, there was none, either, but it was read more than a minute ago.
 func (t *Turns) Put(ctx context.Context, topic, key string, was Record, waiting []Waiting, kept time.Duration) (Record, error) {
 	text, err := json.Marshal(stored{rand.Text(), waiting})
 	if err != nil {
 		return Record{}, err
 	}
-	r, done, err := t.run(ctx, topic, key, was.text, text, max(kept, emptyKept))
+	r, done, err := t.run(ctx, topic, key, was, text, max(kept, emptyKept))
 	if err == nil && !done {
 		err = ErrMeanwhile
 	}
 	return r, err
 }
 
-func (t *Turns) run(ctx context.Context, topic, key, was string, text []byte, kept time.Duration) (r Record, done bool, err error) {
+func (t *Turns) run(ctx context.Context, topic, key string, was Record, text []byte, kept time.Duration) (r Record, done bool, err error) {
 	name := t.queue.Keys().Turns(store.Digest(topic, key))
+	span := fmt.Sprint(was.At.UnixMilli(), " ", was.At.Add(emptyKept).UnixMilli()-1)
 	reply, err := store.Repeat(ctx, t.queue, func(*store.Layout) (*scripts.Reply, error) {
-		cmd, err := t.send(ctx, name, was, text, kept.Milliseconds())
+		cmd, err := t.send(ctx, name, was.text, text, kept.Milliseconds(), span)
 		if err != nil {
 			return nil, fmt.Errorf("turns: %w", err)
 		}

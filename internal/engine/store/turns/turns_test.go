@@ -58,6 +58,28 @@ func TestPut(t *testing.T) {
 	require.InDelta(t, time.Minute, left, float64(30*time.Second))
 }
 
+// TestFirstIsLate: a first record that comes more than a minute after the look, when another one may have come and gone, is
+// put only once its caller has looked again.
+func TestFirstIsLate(t *testing.T) {
+	t.Parallel()
+	server, clock := testenv.StartRedisWithClock(t)
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
+	all := turns.New(storetest.New(t, rdb, 1), store.Durability{})
+	none, err := all.Get(t.Context(), "topic", "key")
+	require.NoError(t, err)
+	waiting := []turns.Waiting{{Origin: "o", Stay: "s", Number: 1, DueMs: 7}}
+	for _, ahead := range []time.Duration{time.Minute, -time.Minute} {
+		clock.Set(ahead)
+		there, err := all.Put(t.Context(), "topic", "key", none, waiting, time.Hour)
+		require.ErrorIs(t, err, turns.ErrMeanwhile, ahead)
+		require.Empty(t, there.Waiting)
+		none = there
+	}
+	_, err = all.Put(t.Context(), "topic", "key", none, waiting, time.Hour)
+	require.NoError(t, err)
+}
+
 // TestUnreadable: a record that a later version has written is an error, and no empty one.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
