@@ -26,8 +26,9 @@ func TestBlocked(t *testing.T) {
 	topic := testenv.Name(t, "topic")
 	declare(t, server.URL(), topic, nil)
 	sink := newSink(t, Config{URL: server.URL(), Connections: 1})
+	require.Eventually(t, func() bool { return sink.Ping(t.Context()) == nil }, 2*time.Minute, 50*time.Millisecond)
 	short := func() []sinks.Outcome {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // It connects first.
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		return sinks.Publish(ctx, sink, []message.Message{newMessage(t, "orders", topic)})
 	}
@@ -40,13 +41,13 @@ func TestBlocked(t *testing.T) {
 	require.NoError(t, err)
 	ended := make(chan sinks.Outcome, 1)
 	go func() { ended <- publish(t, closing, newMessage(t, "orders", topic))[0] }()
-	require.Eventually(t, func() bool { return isConnected(closing) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return isConnected(closing) }, 2*time.Minute, time.Millisecond)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	require.NoError(t, closing.Close(ctx))
 	require.Equal(t, sinks.ReasonClosed, (<-ended).Reason)
 
 	freeAtLeast(1)
-	require.Eventually(t, func() bool { return short()[0].Class == sinks.Acknowledged }, 30*time.Second, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return short()[0].Class == sinks.Acknowledged }, 2*time.Minute, 50*time.Millisecond)
 	require.NoError(t, sink.Ping(t.Context()))
 }
