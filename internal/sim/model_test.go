@@ -263,7 +263,11 @@ func (m *model) held(tag string, e effect) {
 	if was == name || name == "" {
 		return
 	}
-	if was != "" && !m.w.healed {
+	switch {
+	case was == "":
+	case m.w.healed: // The end of a trouble may show only now.
+		m.happened("takeover")
+	default:
 		m.w.during("takeover", lease, func() {}, func() {})
 		m.w.tookOver(m.w.redis.server.by)
 	}
