@@ -68,6 +68,22 @@ func (a *Attempt) progress() { a.timer.Reset(a.timeout) }
 // Client makes the requests of attempts. Redirects are not followed, and nobody's proxy is used.
 type Client struct{ Transport *http.Transport }
 
+const (
+	// IdleFor is how long a connection to a service is kept unused, less than AWS and Google do. What goes out as the
+	// server closes is Unknown.
+	IdleFor = 30 * time.Second
+	// connectionsMost bounds a sink's connections to a service, and idleMost how many of them are kept unused.
+	connectionsMost = 1024
+	idleMost        = 256
+)
+
+// ServiceClient makes the requests of a sink to one service, for all routes.
+func ServiceClient(files tlsclient.Files) Client {
+	transport := Dialer{Files: files, Protocols: []string{"http/1.1"}}.Transport(idleMost, IdleFor)
+	transport.MaxConnsPerHost = connectionsMost
+	return Client{Transport: transport}
+}
+
 // Do makes a request whose context is that of an [Attempt]. It is not made again after a failure.
 func (c Client) Do(request *http.Request) (*http.Response, error) {
 	a, ok := request.Context().Value(attemptKey{}).(*Attempt)

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
+	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 )
 
 // Limits of Pub/Sub, which counts a megabyte as 1,000,000 bytes.
@@ -57,7 +58,7 @@ func newEntry(m *message.Message, index int) (entry, error) {
 		size += len(header.Name) + len(header.Value)
 	}
 	if size > sizeMost {
-		return entry{}, &tooLargeError{size}
+		return entry{}, &overhttp.TooLargeError{Service: service, Size: size, Most: sizeMost}
 	}
 	text, err := json.Marshal(pubsubMessage{m.Body, attributes, m.Key})
 	return entry{text, index}, err

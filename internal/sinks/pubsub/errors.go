@@ -7,26 +7,15 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
+// service is its name in errors.
+const service = "Pub/Sub"
+
 var errNoAnswer = errors.New("the answer does not tell of each message")
-
-// tooLargeError is a message that Pub/Sub never takes.
-type tooLargeError struct{ size int }
-
-func (e *tooLargeError) Error() string {
-	return fmt.Sprintf("the message has %d bytes with its attributes and its key, Pub/Sub takes %d", e.size, sizeMost)
-}
-
-// refusedError is a refusal of a message. It shows nothing else of the answer, which may repeat
-// what was sent.
-type refusedError struct{ code string }
-
-func (e *refusedError) Error() string { return "Pub/Sub refused the message: " + e.code }
 
 // answerError is an answer that is no success.
 type answerError struct {
@@ -88,10 +77,10 @@ func classify(err error, how overhttp.Sent) sinks.Outcome {
 	_, isLogin := errors.AsType[*overhttp.LoginError](err) // Its cause may be an answer of another service.
 	switch {
 	case how == overhttp.Unsent || isLogin:
-		outcome = unsent(err)
+		outcome = overhttp.OfUnsent(err)
 	case isAnswer:
 		if outcome = ofAnswer(answer); outcome.IsAnswer() {
-			err = &refusedError{cmp.Or(answer.code, http.StatusText(answer.status))}
+			err = &overhttp.RefusedError{Service: service, Code: cmp.Or(answer.code, http.StatusText(answer.status))}
 		}
 	case errors.Is(err, errNoAnswer):
 		outcome.Reason = sinks.ReasonBroker
@@ -100,19 +89,6 @@ func classify(err error, how overhttp.Sent) sinks.Outcome {
 	}
 	outcome.Err = err
 	return outcome
-}
-
-func unsent(err error) sinks.Outcome {
-	wrong, isInvalid := errors.AsType[*message.InvalidError](err)
-	large, isLarge := errors.AsType[*tooLargeError](err)
-	switch {
-	case isInvalid && wrong != nil:
-		return invalid
-	case isLarge && large != nil:
-		return tooLarge
-	}
-	reason := overhttp.ReasonOf(err)
-	return sinks.Outcome{Class: sinks.Unavailable, Reason: reason, Whole: reason != sinks.ReasonTimeout}
 }
 
 // ofAnswer is the outcome of a request that Pub/Sub, or what is in front of it, has answered.

@@ -54,7 +54,7 @@ func TestClassify(t *testing.T) {
 		{&overhttp.LoginError{Cause: answered(403, "PERMISSION_DENIED")}, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
 		{&overhttp.LoginError{Cause: answered(500, "INTERNAL")}, overhttp.Used, sinks.Unavailable, sinks.ReasonAuth, true}, // The token service's answer.
 		{&message.InvalidError{Field: "topic"}, overhttp.Unsent, sinks.Permanent, sinks.ReasonInvalid, false},
-		{&tooLargeError{sizeMost + 1}, overhttp.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
+		{&overhttp.TooLargeError{Size: sizeMost + 1}, overhttp.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
 		{overhttp.ErrNoSlot, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
 		{overhttp.ErrTimeout, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
 		{overhttp.ErrTimeout, overhttp.Fresh, sinks.Unknown, sinks.ReasonTimeout, false},

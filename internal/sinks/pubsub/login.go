@@ -35,7 +35,7 @@ type login struct {
 
 func newLogin(file string) *login {
 	return &login{file: file, turn: make(chan struct{}, 1), client: &http.Client{
-		Transport: overhttp.Dialer{Protocols: []string{"http/1.1"}}.Transport(1, idleFor), Timeout: tokenTimeout,
+		Transport: overhttp.Dialer{Protocols: []string{"http/1.1"}}.Transport(1, overhttp.IdleFor), Timeout: tokenTimeout,
 	}}
 }
 

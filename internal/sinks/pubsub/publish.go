@@ -2,10 +2,8 @@ package pubsub
 
 import (
 	"context"
-	"maps"
 	"net/http"
 	"slices"
-	"sync"
 
 	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
@@ -25,20 +23,12 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	}
 	defer end()
 	chains := sinks.NewChains(batch)
-	heads := map[string][]int{}
-	for _, head := range chains.Heads() {
-		heads[batch[head].Topic] = append(heads[batch[head].Topic], head)
-	}
-	var publishing sync.WaitGroup
-	defer publishing.Wait()
-	for _, topic := range slices.Sorted(maps.Keys(heads)) {
+	overhttp.EachTopic(batch, chains, func(topic string, heads []int) {
 		slots, done := s.topics.Use(topic)
+		defer done()
 		r := &run{sink: s, topic: topic, slots: slots, batch: batch, chains: chains, outcomes: outcomes}
-		publishing.Go(func() {
-			defer done()
-			r.publish(ctx, heads[topic])
-		})
-	}
+		overhttp.Requests(s.config.requests(), heads, r.next, func(pieces []piece) []int { return r.send(ctx, pieces) })
+	})
 }
 
 // run is what a call has for one topic.
@@ -49,23 +39,6 @@ type run struct {
 	batch    []message.Message
 	chains   *sinks.Chains
 	outcomes *sinks.Outcomes
-}
-
-// publish sends the messages that are ready, a request at a time from each sender, and then those behind them.
-func (r *run) publish(ctx context.Context, ready []int) {
-	answered := make(chan []int)
-	for senders := 0; len(ready) > 0 || senders > 0; {
-		if len(ready) > 0 && senders < r.sink.config.requests() {
-			var pieces []piece
-			if pieces, ready = r.next(ready); len(pieces) > 0 {
-				senders++
-				go func() { answered <- r.send(ctx, pieces) }()
-			}
-			continue
-		}
-		ready = append(ready, <-answered...)
-		senders--
-	}
 }
 
 // piece is what a request has of one chain.

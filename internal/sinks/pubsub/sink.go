@@ -28,13 +28,6 @@ const DefaultPublishTimeout = 10 * time.Second
 const (
 	// pingTimeout bounds a Ping whose ctx allows more.
 	pingTimeout = 5 * time.Second
-	// idleFor is how long a connection is kept unused, less than Google does. What goes out as the
-	// server closes is Unknown.
-	idleFor = 30 * time.Second
-	// connectionsMost bounds the connections, those of all topics together, and idleMost how many
-	// of them are kept unused.
-	connectionsMost = 1024
-	idleMost        = 256
 	// answerMost bounds the body of an answer.
 	answerMost = 1 << 20
 )
@@ -56,12 +49,10 @@ func New(config Config) (*Sink, error) {
 	if err := config.verify(); err != nil {
 		return nil, err
 	}
-	dialer := overhttp.Dialer{Files: config.files(), Protocols: []string{"http/1.1"}}
 	s := &Sink{
-		config: config, http: overhttp.Client{Transport: dialer.Transport(idleMost, idleFor)}, calls: overhttp.NewCalls(),
+		config: config, http: overhttp.ServiceClient(config.files()), calls: overhttp.NewCalls(),
 		topics: overhttp.NewRoutes(func(string) *overhttp.Slots { return overhttp.NewSlots(config.requests(), refuse) }),
 	}
-	s.http.Transport.MaxConnsPerHost = connectionsMost
 	if !config.isPlain() {
 		s.login = newLogin(config.CredentialsFile)
 	}
@@ -113,12 +104,12 @@ func (s *Sink) call(ctx context.Context, method, path string, body []byte, answe
 	}
 	response, err := s.http.Do(request)
 	if err != nil {
-		return attempt.Sent(), s.explain(ctx, err)
+		return attempt.Sent(), overhttp.Explain(ctx, s.config.files(), err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, answerMost))
 	if err != nil {
-		return attempt.Sent(), s.explain(ctx, err)
+		return attempt.Sent(), overhttp.Explain(ctx, s.config.files(), err)
 	}
 	if response.StatusCode != http.StatusOK {
 		if response.StatusCode == http.StatusUnauthorized && s.login != nil {
@@ -130,14 +121,6 @@ func (s *Sink) call(ctx context.Context, method, path string, body []byte, answe
 		return attempt.Sent(), nil
 	}
 	return attempt.Sent(), json.Unmarshal(text, answer)
-}
-
-// explain prefers the reason why the context has ended.
-func (s *Sink) explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return s.config.files().Explain(err)
 }
 
 // Close implements [sinks.Sink].

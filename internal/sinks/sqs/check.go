@@ -107,7 +107,7 @@ func (s *Sink) attributes(ctx context.Context, address string) (map[string]strin
 		QueueUrl: &address, AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll},
 	})
 	if err != nil {
-		return nil, s.explain(ctx, err)
+		return nil, overhttp.Explain(ctx, s.config.files(), err)
 	}
 	return answer.Attributes, nil
 }

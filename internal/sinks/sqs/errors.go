@@ -3,7 +3,6 @@ package sqs
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -11,26 +10,15 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/delaybridge/delaybridge/internal/engine/message"
 	"github.com/delaybridge/delaybridge/internal/sinks"
 	"github.com/delaybridge/delaybridge/internal/sinks/overhttp"
 	"github.com/delaybridge/delaybridge/internal/tlsclient"
 )
 
+// service is its name in errors.
+const service = "SQS"
+
 var errNoAnswer = errors.New("the answer does not tell of the message")
-
-// tooLargeError is a message that SQS never takes.
-type tooLargeError struct{ size int }
-
-func (e *tooLargeError) Error() string {
-	return fmt.Sprintf("the message has %d bytes with its attributes, SQS takes %d", e.size, sizeMost)
-}
-
-// refusedError is a refusal of a message. It shows nothing else of the answer, which may repeat
-// what was sent.
-type refusedError struct{ code string }
-
-func (e *refusedError) Error() string { return "SQS refused the message: " + e.code }
 
 var (
 	missing   = sinks.Outcome{Class: sinks.Unavailable, Reason: sinks.ReasonTopicMissing}
@@ -97,30 +85,17 @@ func classify(err error, how overhttp.Sent) sinks.Outcome {
 	status := statusOf(err)
 	switch {
 	case how == overhttp.Unsent:
-		outcome = unsent(err)
+		outcome = overhttp.OfUnsent(err)
 	case status != 0 && status != http.StatusOK:
 		code := codeOf(err)
 		if outcome = ofAnswer(code, status); outcome.IsAnswer() {
-			err = &refusedError{cmp.Or(code, http.StatusText(status))}
+			err = &overhttp.RefusedError{Service: service, Code: cmp.Or(code, http.StatusText(status))}
 		}
 	case how == overhttp.Fresh && tlsclient.IsTrust(err): // Under TLS 1.3 we learn after the handshake that it has failed: nothing was read.
 		outcome.Class = sinks.Unavailable
 	}
 	outcome.Err = err
 	return outcome
-}
-
-func unsent(err error) sinks.Outcome {
-	wrong, isInvalid := errors.AsType[*message.InvalidError](err)
-	large, isLarge := errors.AsType[*tooLargeError](err)
-	switch {
-	case isInvalid && wrong != nil:
-		return invalid
-	case isLarge && large != nil:
-		return tooLarge
-	}
-	reason := overhttp.ReasonOf(err)
-	return sinks.Outcome{Class: sinks.Unavailable, Reason: reason, Whole: reason != sinks.ReasonTimeout}
 }
 
 // ofAnswer is the outcome of a request that SQS, or what is in front of it, has answered.
@@ -151,7 +126,7 @@ func ofEntry(entry types.BatchResultErrorEntry) sinks.Outcome {
 	default: // The fault of SQS, which says nothing of how far it came.
 		outcome = unproven
 	}
-	outcome.Err = &refusedError{code}
+	outcome.Err = &overhttp.RefusedError{Service: service, Code: code}
 	return outcome
 }
 

@@ -69,7 +69,7 @@ func TestClassify(t *testing.T) {
 		{answered(413, ""), overhttp.Used, sinks.Retryable, sinks.ReasonRefused, false},
 		{refusedLogin, overhttp.Unsent, sinks.Unavailable, sinks.ReasonAuth, true},
 		{&message.InvalidError{Field: "topic"}, overhttp.Unsent, sinks.Permanent, sinks.ReasonInvalid, false},
-		{&tooLargeError{sizeMost + 1}, overhttp.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
+		{&overhttp.TooLargeError{Size: sizeMost + 1}, overhttp.Unsent, sinks.Permanent, sinks.ReasonTooLarge, false},
 		{overhttp.ErrNoSlot, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
 		{overhttp.ErrTimeout, overhttp.Unsent, sinks.Unavailable, sinks.ReasonTimeout, false},
 		{overhttp.ErrTimeout, overhttp.Fresh, sinks.Unknown, sinks.ReasonTimeout, false},

@@ -2,10 +2,8 @@ package sqs
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -32,20 +30,12 @@ func (s *Sink) Publish(ctx context.Context, batch []message.Message, outcomes *s
 	}
 	defer end()
 	chains := sinks.NewChains(batch)
-	heads := map[string][]int{}
-	for _, head := range chains.Heads() {
-		heads[batch[head].Topic] = append(heads[batch[head].Topic], head)
-	}
-	var publishing sync.WaitGroup
-	defer publishing.Wait()
-	for _, topic := range slices.Sorted(maps.Keys(heads)) {
+	overhttp.EachTopic(batch, chains, func(topic string, heads []int) {
 		queue, done := s.queues.Use(topic)
+		defer done()
 		r := &run{sink: s, queue: queue, batch: batch, chains: chains, outcomes: outcomes}
-		publishing.Go(func() {
-			defer done()
-			r.publish(ctx, heads[topic])
-		})
-	}
+		overhttp.Requests(s.config.requests(), heads, r.next, func(entries []entry) []int { return r.send(ctx, entries) })
+	})
 }
 
 // run is what a call has for one queue.
@@ -55,23 +45,6 @@ type run struct {
 	batch    []message.Message
 	chains   *sinks.Chains
 	outcomes *sinks.Outcomes
-}
-
-// publish sends the messages that are ready, a request at a time from each sender, and then those behind them.
-func (r *run) publish(ctx context.Context, ready []int) {
-	answered := make(chan []int)
-	for senders := 0; len(ready) > 0 || senders > 0; {
-		if len(ready) > 0 && senders < r.sink.config.requests() {
-			var entries []entry
-			if entries, ready = r.next(ready); len(entries) > 0 {
-				senders++
-				go func() { answered <- r.send(ctx, entries) }()
-			}
-			continue
-		}
-		ready = append(ready, <-answered...)
-		senders--
-	}
 }
 
 // next makes the entries of one request. What can never be sent is settled, which makes others ready.
@@ -99,7 +72,7 @@ func (r *run) wrong(e *entry) error {
 		return err
 	}
 	if e.size > sizeMost {
-		return &tooLargeError{e.size}
+		return &overhttp.TooLargeError{Service: service, Size: e.size, Most: sizeMost}
 	}
 	return nil
 }
@@ -177,7 +150,7 @@ func (s *Sink) handOver(ctx context.Context, q *queue, entries []entry) (*sqs.Se
 	}
 	answer, err := s.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &address, Entries: list})
 	if err != nil {
-		return nil, classify(s.explain(ctx, err), attempt.Sent())
+		return nil, classify(overhttp.Explain(ctx, s.config.files(), err), attempt.Sent())
 	}
 	return answer, sinks.Outcome{}
 }

@@ -26,17 +26,8 @@ import (
 // DefaultPublishTimeout is how long a publish may take where Config says nothing.
 const DefaultPublishTimeout = 10 * time.Second
 
-const (
-	// pingTimeout bounds a Ping whose ctx allows more.
-	pingTimeout = 5 * time.Second
-	// idleFor is how long a connection is kept unused, less than AWS does. What goes out as the
-	// server closes is Unknown.
-	idleFor = 30 * time.Second
-	// connectionsMost bounds the connections, those of all queues together, and idleMost how many
-	// of them are kept unused.
-	connectionsMost = 1024
-	idleMost        = 256
-)
+// pingTimeout bounds a Ping whose ctx allows more.
+const pingTimeout = 5 * time.Second
 
 // Sink publishes to the queues of one account and region. Its goroutines are those of the calls
 // of Publish, which await them, and those of net/http, which end with their connections.
@@ -57,12 +48,10 @@ func New(config Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	dialer := overhttp.Dialer{Files: config.files(), Protocols: []string{"http/1.1"}}
 	s := &Sink{
-		config: config, credentials: loaded.Credentials, http: overhttp.Client{Transport: dialer.Transport(idleMost, idleFor)},
+		config: config, credentials: loaded.Credentials, http: overhttp.ServiceClient(config.files()),
 		calls: overhttp.NewCalls(), queues: newQueues(config.requests()),
 	}
-	s.http.Transport.MaxConnsPerHost = connectionsMost
 	s.client = sqs.NewFromConfig(loaded, func(o *sqs.Options) {
 		o.HTTPClient, o.Retryer = s.http, aws.NopRetryer{}
 		if config.URL != "" {
@@ -112,7 +101,7 @@ func (s *Sink) ask(ctx context.Context, name string) (address string, how overht
 	answer, err := s.client.GetQueueUrl(ctx, input)
 	switch {
 	case err != nil:
-		return "", attempt.Sent(), s.explain(ctx, err)
+		return "", attempt.Sent(), overhttp.Explain(ctx, s.config.files(), err)
 	case answer.QueueUrl == nil:
 		return "", attempt.Sent(), errors.New("the answer has no address of the queue")
 	}
@@ -128,14 +117,6 @@ func (s *Sink) login(ctx context.Context) error {
 		return &overhttp.LoginError{Cause: err}
 	}
 	return nil
-}
-
-// explain prefers the reason why the context has ended.
-func (s *Sink) explain(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
-	}
-	return s.config.files().Explain(err)
 }
 
 // Close implements [sinks.Sink].

@@ -73,10 +73,7 @@ func (e *endpoint) post(caller context.Context, m *message.Message, timeout time
 	}
 	answer, err := e.client.Do(request)
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		outcome := classify(e.files.Explain(err), attempt.Sent())
+		outcome := classify(overhttp.Explain(ctx, e.files, err), attempt.Sent())
 		if caller.Err() == nil { // Else it says nothing of the endpoint.
 			e.Failed(outcome)
 		}
