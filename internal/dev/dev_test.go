@@ -60,6 +60,18 @@ func bridgeMsg(topic string, n int) *nats.Msg {
 	}}
 }
 
+// next is the next message that has arrived.
+func next(t *testing.T, arrivals <-chan Arrival) Arrival {
+	t.Helper()
+	select {
+	case a := <-arrivals:
+		return a
+	case <-time.After(2 * time.Minute):
+		require.FailNow(t, "nothing has arrived")
+		return Arrival{}
+	}
+}
+
 // TestStreamIsMade publishes many messages at once to topics without a stream:
 // each is acknowledged and stored once.
 func TestStreamIsMade(t *testing.T) {
@@ -89,7 +101,7 @@ func TestStreamIsMade(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, info.State.Msgs, name)
 	}
-	a := <-arrivals
+	a := next(t, arrivals)
 	assert.Equal(t, []any{"orders", "m0", "2026-01-02T03:04:05.678Z", 1},
 		[]any{a.Queue, a.ID, a.DueAt.Format("2006-01-02T15:04:05.000Z"), a.Attempt})
 }
@@ -109,7 +121,7 @@ func TestStreamOfOthers(t *testing.T) {
 		require.NoError(t, err, topic)
 		assert.Equal(t, []string{"mine", streamName("order.timeout"), streamName("a/b")}[i], ack.Stream)
 		assert.False(t, ack.Duplicate)
-		<-arrivals
+		next(t, arrivals)
 	}
 	_, err = js.StreamNameBySubject(t.Context(), "theirs.x")
 	assert.ErrorIs(t, err, jetstream.ErrStreamNotFound)
@@ -135,7 +147,7 @@ func TestFollow(t *testing.T) {
 		_, err := js.PublishMsg(t.Context(), bridgeMsg(topic, i))
 		require.NoError(t, err)
 	}
-	assert.Equal(t, "m1", (<-arrivals).ID)
+	assert.Equal(t, "m1", next(t, arrivals).ID)
 }
 
 // TestFolderInUse refuses a second user, and lets the next one in.
