@@ -27,7 +27,14 @@ func lock(dir string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock folder: %w", err)
 	}
-	return func() { _ = file.Close() }, nil
+	return func() { giveBack(file) }, nil
+}
+
+// giveBack unlocks the file and closes it. Closing it is not enough: a process that another goroutine has just
+// forked has a copy of it, and the lock, until it runs its program.
+func giveBack(file *os.File) {
+	_ = unix.Flock(int(file.Fd()), unix.LOCK_UN)
+	_ = file.Close()
 }
 
 const (
@@ -46,7 +53,7 @@ func awaitTurn(ctx context.Context) (done func()) {
 	if err != nil {
 		return func() {}
 	}
-	done = func() { _ = file.Close() }
+	done = func() { giveBack(file) }
 	ctx, cancel := context.WithTimeout(ctx, turnPatience)
 	defer cancel()
 	for unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
