@@ -82,7 +82,9 @@ func (c *Client) schedule(ctx context.Context, requests []Request) ([]Result, er
 			continue
 		}
 		answers := c.queue.Schedule(ctx, list, replace, c.confirm)
-		c.debounce(ctx, list, answers)
+		if replace {
+			c.debounce(ctx, list, answers)
+		}
 		for n, answer := range answers {
 			c.scheduled(&results[places[n]], c.policy(&requests[places[n]]), answer)
 		}
