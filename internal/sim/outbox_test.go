@@ -935,17 +935,22 @@ func (m *model) openRows() (open []*simRow) {
 	return open
 }
 
-// isBehindDead reports whether a dead letter has the identity that is no row's, or one that a failover has brought back: the row waits for
-// somebody to see to it.
+// isBehindDead reports whether a dead letter has the identity that is no row's, or whose row has ended, or that a failover has brought back:
+// the row waits for somebody to see to it.
 func (m *model) isBehindDead(r simRow) bool {
 	return m.isBehind(r, dead)
 }
 
 // isBehind reports whether another message of its identity, which is no row's, or a dead letter that a failover has brought back, is in its way.
+// A dead letter may outlive its row, too: whoever had published it was told too late that it no longer had the claim, and tells the row.
 func (m *model) isBehind(r simRow, states ...state) bool {
 	return slices.ContainsFunc(m.identity(message.Member(r.id, r.key)).places, func(p *place) bool {
 		l := p.now.life
-		return slices.Contains(states, p.now.state) && l != nil && (!l.isRow || l.isLoose && l.row != r.number && p.now.state == dead)
+		if l == nil || !slices.Contains(states, p.now.state) {
+			return false
+		}
+		row := m.rows[l.row]
+		return !l.isRow || p.now.state == dead && l.row != r.number && (l.isLoose || row == nil || row.status > 1)
 	})
 }
 

@@ -395,7 +395,9 @@ func (m *model) areEnded(of *series, c *seriesCall) {
 				}
 			}
 			// One that was in flight when the schedule was deleted lives on, and may be moved: nobody will end it any more.
-			isSpent := c.isNone && l.claimedAt >= 0 && l.claimedAt <= c.began
+			isSpent := l.claimedAt >= 0 && (c.isNone && l.claimedAt <= c.began || slices.ContainsFunc(of.changes, func(d *seriesCall) bool {
+				return d.verb == "delete" && d.isDone && l.claimedAt <= d.ended && d.ended <= c.began
+			}))
 			if isWaiting && at.After(m.w.redis.clock()) && !isSpent && !l.edition.mayFire() {
 				m.w.fail("recurring: a %s was answered, and %s waits", c.verb, l)
 			}
