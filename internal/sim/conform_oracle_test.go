@@ -212,7 +212,7 @@ func (o *oracle) gate(h head) (refused []any) {
 	if epoch, ok := o.meta["epoch"]; !ok || epoch != h.Epoch {
 		return []any{int64(1), o.now(), nilable(o.meta, "epoch"), nilable(o.meta, "layout")}
 	}
-	if h.Span != [2]int64{} && (o.now() < h.Span[0] || o.now() > h.Span[1]) {
+	if h.Span != [2]int64{} && !h.isWithin(o.now()) {
 		return []any{int64(2), o.now()}
 	}
 	return nil

@@ -484,7 +484,7 @@ func (v *turn) ask(o *oracle) any {
 		return []any{int64(0), is, now}
 	case is == v.Record:
 		return []any{int64(1), is, now}
-	case is != v.Was, is == "" && (now < v.Span[0] || now > v.Span[1]):
+	case is != v.Was, is == "" && !v.isWithin(now):
 		return []any{int64(0), is, now}
 	}
 	o.queue.turns = turnsRecord{v.Record, now + v.KeptMs}

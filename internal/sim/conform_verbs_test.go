@@ -43,6 +43,8 @@ type head struct {
 	Span  [2]int64
 }
 
+func (h head) isWithin(nowMs int64) bool { return nowMs >= h.Span[0] && nowMs <= h.Span[1] }
+
 func (h head) span() string { return fmt.Sprintf("%d %d", h.Span[0], h.Span[1]) }
 
 // when is an instant in ms, '+' a delay, or 'b' how far from the message's own due time.

@@ -935,7 +935,7 @@ func (m *model) openRows() (open []*simRow) {
 	return open
 }
 
-// isBehindDead reports whether a dead letter has the identity that is no row's, or whose row has ended, or that a failover has brought back:
+// isBehindDead reports whether a dead letter has the identity that is no row's, or whose row says that it was published, or that a failover has brought back:
 // the row waits for somebody to see to it.
 func (m *model) isBehindDead(r simRow) bool {
 	return m.isBehind(r, dead)
@@ -949,8 +949,8 @@ func (m *model) isBehind(r simRow, states ...state) bool {
 		if l == nil || !slices.Contains(states, p.now.state) {
 			return false
 		}
-		row := m.rows[l.row]
-		return !l.isRow || p.now.state == dead && l.row != r.number && (l.isLoose || row == nil || row.status > 1)
+		isPublished := l.rowEndedAt > 0 && l.rowEnd == "" // As its row tells it.
+		return !l.isRow || p.now.state == dead && l.row != r.number && (l.isLoose || isPublished)
 	})
 }
 

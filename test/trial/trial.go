@@ -19,8 +19,8 @@ type Trial struct {
 	Rate int
 	// Before is how long the load runs before Happen, After how long it goes on.
 	Before, After time.Duration
-	// Impatient does not wait for claims that nobody settles any more: a failover
-	// may take a settlement back.
+	// Impatient does not wait for claims that nobody settles any more, unless something is missing: a
+	// failover may take a settlement back.
 	Impatient bool
 	// Happen is what goes wrong.
 	Happen func(ctx context.Context, w *World) error

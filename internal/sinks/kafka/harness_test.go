@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -151,11 +152,12 @@ func (b *testBroker) administer(t testing.TB, use func(context.Context, *kafka.C
 	config := b.config
 	config.PublishTimeout = patience
 	opener := newOpener(config, logger())
-	conn, err := opener.open(ctx, b.config.Brokers[0])
-	for err != nil && ctx.Err() == nil { // A broker that has just started on a busy machine takes long for its first handshakes.
+	var conn *conn
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // A broker that has just started on a busy machine takes long for its first handshakes.
+		var err error
 		conn, err = opener.open(ctx, b.config.Brokers[0])
-	}
-	require.NoError(t, err)
+		require.NoError(c, err)
+	}, patience, 50*time.Millisecond)
 	defer conn.close()
 	use(ctx, conn.client)
 }

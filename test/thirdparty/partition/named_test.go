@@ -44,7 +44,7 @@ func TestNamedPartitions(t *testing.T) {
 		{"the sentinels are alone", world{broker: "nats"}, (*site).sentinelsAlone},
 		{"a node of a Cluster comes back empty", world{broker: "nats", mode: "cluster"}, (*site).emptyNode},
 		{"a job in a failover", world{broker: "nats", queueKeys: replicated}, (*site).jobInFailover},
-		{"fsync in a split", world{broker: "nats", rows: true, queueKeys: "durability: fsync"}, (*site).fsync},
+		{"fsync in a split", world{broker: "nats", rows: true, queueKeys: "durability: fsync"}, (*site).split},
 		{"over budget, rows are put back", world{broker: "nats", rows: true, queueKeys: "budget: {bytes: 1KiB}"}, (*site).putBack},
 		{"canaries, and a pause", canary, (*site).pauses},
 		{"nats is cut off", world{broker: "nats"}, (*site).brokerCutOff},
@@ -151,12 +151,6 @@ func (s *site) splitAgain(ctx context.Context, w *trial.World) error {
 		err = errors.Join(err, node.Resume())
 	}
 	return errors.Join(err, s.play(ctx, w, nil))
-}
-
-// fsync is a split of servers that sync once a second, so that a message waits twice for that.
-func (s *site) fsync(ctx context.Context, w *trial.World) error {
-	s.late = 3 * time.Second
-	return s.split(ctx, w)
 }
 
 // brokerCutOff has the broker hear and not answer, and then not hear.
