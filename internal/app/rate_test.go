@@ -51,7 +51,7 @@ func TestRateOfFewShards(t *testing.T) {
 				for n := 200; n < 2400; n += 200 { // At one instant all of the slot may be in a claim.
 					f.meanwhile[n] = func() { parked = max(parked, f.sums().Parked) }
 				}
-				f.keepsRate(640, 2400, c.key)
+				f.keepsRate(640, 2400, c.key, 0.2)
 				require.Equal(t, of == "topic", parked > 0)
 			})
 		}
@@ -76,12 +76,13 @@ func TestRateThroughTakeovers(t *testing.T) {
 		2400: func() { f.leave("a") },
 		3000: func() { f.join("a", f.redis) },
 	}
-	f.keepsRate(300, 3600, "")
+	f.keepsRate(300, 3600, "", 1) // Claims of the one that falls silent take long.
 }
 
 // keepsRate has messages due at once. They come within a minute, and never faster than the
-// rate.
-func (f *fleet) keepsRate(rate, due int, key string) {
+// rate. inHand is how many seconds' worth the instances may have in hand together, as docs/operations.md says: a
+// fifth, and up to one where claims take long.
+func (f *fleet) keepsRate(rate, due int, key string, inHand float64) {
 	f.t.Helper()
 	requests := make([]delay.Request, due)
 	for i := range requests {
@@ -98,9 +99,8 @@ func (f *fleet) keepsRate(rate, due int, key string) {
 		}
 		_, err := f.got.NextMsgWithContext(ctx)
 		require.NoError(f.t, err, "after %d messages", n)
-		// A second's worth may have been saved up before the first was due, and a fifth and a message for
-		// each instance be in hand.
-		if most := float64(rate) * (time.Since(began).Seconds() + 1.2); float64(n) > most+20 {
+		// A second's worth may have been saved up before the first was due, and a message for each instance be in hand.
+		if most := float64(rate) * (time.Since(began).Seconds() + 1 + inHand); float64(n) > most+20 {
 			require.Fail(f.t, "faster than the rate", "%d within %s", n, time.Since(began))
 		}
 	}
